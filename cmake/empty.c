@@ -1,0 +1,2 @@
+/* A room without sources yet. */
+typedef int grappa_empty_room;
