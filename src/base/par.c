@@ -1,5 +1,4 @@
 /* A parallel loop: threads take the next piece from one counter until none is left. */
-#define _GNU_SOURCE
 #include "base/par.h"
 
 #include <pthread.h>
