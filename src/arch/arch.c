@@ -1,0 +1,170 @@
+/* Finds the family of a file and builds its graph. */
+#include "arch/arch.h"
+
+#include "arch/family/family.h"
+#include "base/mem.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+static const struct arch {
+    const char *name;
+    const struct family *family;
+    enum rope_order rope_order;
+} archs[] = {
+#define ARCH(name, symbol, rope_order) {name, &symbol, rope_order},
+#include "arch/arch.def"
+#undef ARCH
+};
+
+enum { N_ARCHS = sizeof archs / sizeof *archs };
+
+static const struct arch *find_arch(struct str name)
+{
+    for (int i = 0; i < N_ARCHS; i++) {
+        if (str_is(name, archs[i].name))
+            return &archs[i];
+    }
+    return NULL;
+}
+
+bool arch_supported(struct str name)
+{
+    return find_arch(name) != NULL;
+}
+
+const char *arch_names(void)
+{
+    return
+#define ARCH(name, symbol, rope_order) " " name
+#include "arch/arch.def"
+#undef ARCH
+        + 1;
+}
+
+/* What the command line says counts more than the file. */
+static int apply_options(struct hparams *h, const struct arch_options *o, struct err *err)
+{
+    static const struct {
+        const char *name;
+        enum rope_scaling scaling;
+    } scalings[] = {{"none", ROPE_SCALING_NONE}, {"linear", ROPE_SCALING_LINEAR}, {"yarn", ROPE_SCALING_YARN}};
+    if (o->rope_scaling) {
+        size_t i = 0;
+        while (i < 3 && strcmp(o->rope_scaling, scalings[i].name) != 0)
+            i++;
+        if (i == 3)
+            return err_set(err, ERR_USAGE, "RoPE scaling \"%s\" is not none, linear or yarn", o->rope_scaling);
+        h->rope_scaling = scalings[i].scaling;
+    }
+    if (o->rope_freq_base != 0)
+        h->rope_freq_base = o->rope_freq_base;
+    if (o->rope_scale != 0)
+        h->rope_freq_scale = 1.0f / o->rope_scale;
+    if (o->rope_freq_scale != 0)
+        h->rope_freq_scale = o->rope_freq_scale;
+    if (o->yarn_orig_ctx != 0)
+        h->n_ctx_orig = o->yarn_orig_ctx;
+    if (o->yarn_ext_factor > 0)
+        h->yarn_ext_factor = o->yarn_ext_factor;
+    if (o->yarn_attn_factor > 0)
+        h->yarn_attn_factor = o->yarn_attn_factor;
+    if (o->yarn_beta_slow > 0)
+        h->yarn_beta_slow = o->yarn_beta_slow;
+    if (o->yarn_beta_fast > 0)
+        h->yarn_beta_fast = o->yarn_beta_fast;
+    return 0;
+}
+
+static int read_factors(struct arch_model *m, const char *name, int slot, struct err *err)
+{
+    const struct gguf_tensor *t = weights_tensor(m->weights, false, err, "%s", name);
+    if (!t)
+        return 0;
+    if (t->ne[0] != m->h.n_rot / 2 || t->ne[1] != 1)
+        return err_set(err, ERR_FORMAT, "tensor %s has %llu factors, expected %u", name, (unsigned long long)t->ne[0],
+                       m->h.n_rot / 2);
+    free(m->rope_factors[slot]);
+    m->rope_factors[slot] = weights_values(t, err);
+    return m->rope_factors[slot] ? 0 : -1;
+}
+
+static int setup_rope(struct arch_model *m, struct err *err)
+{
+    rope_init(&m->rope[0], &m->h, false);
+    rope_init(&m->rope[1], &m->h, true);
+    if (read_factors(m, "rope_factors_short.weight", 0, err) < 0 ||
+        read_factors(m, "rope_factors_long.weight", 1, err) < 0 || read_factors(m, "rope_freqs.weight", 0, err) < 0)
+        return -1;
+    for (int swa = 0; swa < 2; swa++) {
+        m->rope[swa].factors = m->rope_factors[0];
+        m->rope[swa].factors_long = m->rope_factors[1];
+    }
+    return 0;
+}
+
+static int check_supported(const struct hparams *h, const struct gguf *g, struct err *err)
+{
+    float attn_cap = 0;
+    if (hparams_f32(h, g, "attn_logit_softcapping", &attn_cap, err) < 0)
+        return -1;
+    if (h->n_expert > 0)
+        return err_set(err, ERR_UNSUPPORTED, "%s with %u experts: mixtures of experts aren't built yet", h->arch,
+                       h->n_expert);
+    if (attn_cap != 0)
+        return err_set(err, ERR_UNSUPPORTED, "key %s.attn_logit_softcapping: paged attention has no soft cap", h->arch);
+    return 0;
+}
+
+struct arch_model *arch_build(const struct gguf *g, const struct arch_options *o, struct err *err)
+{
+    struct str name = {0};
+    int found = gguf_string(g, "general.architecture", &name, err);
+    const struct arch *arch = found > 0 ? find_arch(name) : NULL;
+    if (!arch) {
+        if (found == 0)
+            err_set(err, ERR_FORMAT, "key general.architecture is missing");
+        else
+            err_set(err, ERR_UNSUPPORTED, "architecture \"%.*s\" can't run yet; these can: %s", STR_ARG(name), arch_names());
+        return NULL;
+    }
+    const struct lowering *lower = lowering_for(o->device ? o->device : "CPU", err);
+    if (!lower)
+        return NULL;
+
+    struct arch_model *m = xcalloc(1, sizeof *m);
+    m->weights = weights_new(g);
+    m->graph = ir_new(arch->name);
+    if (hparams_read(&m->h, g, err) < 0 || (arch->family->setup && arch->family->setup(&m->h, g, err) < 0) ||
+        check_supported(&m->h, g, err) < 0 || apply_options(&m->h, o, err) < 0 || setup_rope(m, err) < 0)
+        goto failed;
+    struct net n = {
+        .g = m->graph,
+        .file = g,
+        .h = &m->h,
+        .w = m->weights,
+        .lower = lower,
+        .model = m,
+        .rope_order = arch->rope_order,
+        .rope_cos = {IR_NONE, IR_NONE},
+        .rope_sin = {IR_NONE, IR_NONE},
+    };
+    arch->family->build(&n);
+    if (ir_failed(m->graph, err))
+        goto failed;
+    return m;
+failed:
+    arch_free(m);
+    return NULL;
+}
+
+void arch_free(struct arch_model *m)
+{
+    if (!m)
+        return;
+    ir_free(m->graph);
+    weights_free(m->weights);
+    for (size_t i = 0; i < sizeof m->rope_factors / sizeof *m->rope_factors; i++)
+        free(m->rope_factors[i]);
+    free(m);
+}

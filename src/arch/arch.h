@@ -1,0 +1,54 @@
+/* From a GGUF file to a graph: finds the family, reads hyperparameters, binds tensors by name, composes blocks.
+ *
+ * The graph's inputs (T rows in a step, B sequences, N blocks, R wanted rows):
+ *   embeddings f32 [T, n_embd]          the tokens' rows of token_embd, looked up on the host
+ *   rope.cos, rope.sin f32 [T,1,1,n_rot/2]   and rope_swa.… where sliding-window layers rotate otherwise
+ *   out_rows i32 [R]
+ *   paged: past_lens i32 [B], subsequence_begins i32 [B+1], block_indices i32 [N], block_indices_begins i32 [B+1],
+ *          max_context_len i32 scalar; key_cache.L, value_cache.L: type and shape asked of the compiled graph
+ * Its output: logits f32 [R, n_vocab]. */
+#ifndef ARCH_ARCH_H
+#define ARCH_ARCH_H
+
+#include "arch/hparams.h"
+#include "arch/rope.h"
+#include "arch/weights.h"
+#include "base/err.h"
+#include "gguf/gguf.h"
+#include "ir/ir.h"
+
+struct arch_cache { /* of an attention layer, in the order of their inputs' numbers */
+    uint32_t n_head_kv, k_size, v_size;
+    uint32_t window; /* 0: all positions */
+};
+
+struct arch_options { /* an all-zero one takes the file's values */
+    const char *device;
+    const char *rope_scaling; /* "none", "linear", "yarn" */
+    float rope_scale, rope_freq_base, rope_freq_scale;
+    uint32_t yarn_orig_ctx;
+    float yarn_ext_factor, yarn_attn_factor, yarn_beta_slow, yarn_beta_fast;
+};
+
+struct arch_model {
+    struct hparams h;
+    struct ir *graph;
+    struct weights *weights;
+    const struct gguf_tensor *embd; /* token_embd: rows for the `embeddings` input … */
+    float embd_scale;               /* … times this */
+    struct rope rope[2];            /* of full and of sliding-window layers */
+    bool rope_used[2];              /* whether the graph has the tables' inputs */
+    float *rope_factors[3];         /* owned: short or only ones, long ones */
+    struct arch_cache caches[HPARAMS_MAX_LAYERS];
+    uint32_t n_caches;
+};
+
+/* The file must outlive the model. Errors name the key or tensor. */
+struct arch_model *arch_build(const struct gguf *g, const struct arch_options *o, struct err *err);
+void arch_free(struct arch_model *m);
+
+bool arch_supported(struct str name);
+/* Names of all families, separated by spaces. */
+const char *arch_names(void);
+
+#endif

@@ -1,0 +1,111 @@
+/* Attention: Q, K and V from one product where their types allow it, norms, rotation, the device's attention. */
+#include "arch/block/block.h"
+
+#include <math.h>
+
+/* GGUF keeps the rotary pairs of "normal" families side by side (2i, 2i+1); the graph rotates halves (i, i + n/2).
+ * Reordering the rows of Q and K alike changes no product between them. */
+static const uint32_t *halves_from_pairs(struct net *n, uint32_t heads)
+{
+    if (n->rope_order == ROPE_NEOX)
+        return NULL;
+    uint32_t size = n->h->n_embd_head_k, half = n->h->n_rot / 2;
+    uint32_t *map = weights_row_map(n->w, (size_t)heads * size);
+    for (uint32_t head = 0; head < heads; head++) {
+        for (uint32_t i = 0; i < size; i++) {
+            uint32_t from = i < half ? 2 * i : i < 2 * half ? 2 * (i - half) + 1 : i;
+            map[head * size + i] = head * size + from;
+        }
+    }
+    return map;
+}
+
+struct qkv {
+    ir_val q, k, v;
+};
+
+/* Widths in columns of the three parts. */
+struct widths {
+    int64_t q, k, v;
+};
+
+static struct qkv split_qkv(struct net *n, ir_val qkv, struct widths w)
+{
+    ir_val part[3];
+    ir_split(n->g, qkv, 1, 3, (int64_t[]){w.q, w.k, w.v}, part);
+    return (struct qkv){part[0], part[1], part[2]};
+}
+
+static struct qkv project(struct net *n, ir_val x, uint32_t il, struct widths w, bool rope)
+{
+    const struct hparams_layer *l = &n->h->layer[il];
+    const uint32_t *q_map = rope ? halves_from_pairs(n, l->n_head) : NULL;
+    const uint32_t *k_map = rope ? halves_from_pairs(n, l->n_head_kv) : NULL;
+    uint64_t cols = n->h->n_embd;
+    const struct gguf_tensor *fused =
+        net_matrix(n, false, (uint64_t)(w.q + w.k + w.v), cols, "blk.%u.attn_qkv.weight", il);
+    if (fused) {
+        uint32_t *map = NULL;
+        if (q_map) {
+            map = weights_row_map(n->w, (size_t)(w.q + w.k + w.v));
+            for (int64_t i = 0; i < w.q + w.k + w.v; i++)
+                map[i] = (uint32_t)(i < w.q ? q_map[i] : i < w.q + w.k ? w.q + k_map[i - w.q] : i);
+        }
+        ir_name(n->g, "qkv");
+        return split_qkv(n, net_linear(n, x, 1, &fused, (const uint32_t *const[]){map}), w);
+    }
+    const struct gguf_tensor *t[] = {
+        net_matrix(n, true, (uint64_t)w.q, cols, "blk.%u.attn_q.weight", il),
+        net_matrix(n, true, (uint64_t)w.k, cols, "blk.%u.attn_k.weight", il),
+        net_matrix(n, true, (uint64_t)w.v, cols, "blk.%u.attn_v.weight", il),
+    };
+    const uint32_t *maps[] = {q_map, k_map, NULL};
+    if (t[0] && t[1] && t[2] && t[0]->type == t[1]->type && t[0]->type == t[2]->type)
+        return split_qkv(n, net_linear(n, x, 3, t, maps), w);
+    return (struct qkv){net_linear(n, x, 1, t, maps), net_linear(n, x, 1, t + 1, maps + 1),
+                        net_linear(n, x, 1, t + 2, maps + 2)};
+}
+
+/* [T, heads * size] -> norm of each head -> rotation -> [T, heads * size]. */
+static ir_val heads_ready(struct net *n, ir_val x, uint32_t heads, uint32_t il, const struct attention *a, char which)
+{
+    if (!a->rope && !a->qk_norm)
+        return x;
+    struct ir *g = n->g;
+    int64_t size = n->h->n_embd_head_k;
+    x = ir_reshape(g, x, 4, (int64_t[]){-1, 1, heads, size}, false);
+    if (a->qk_norm)
+        x = net_rms_norm(n, x, true, "blk.%u.attn_%c_norm", il, which);
+    if (a->rope) {
+        ir_val cos, sin;
+        net_rope_tables(n, n->h->layer[il].swa, &cos, &sin);
+        x = n->lower->rope(n, x, cos, sin, n->h->n_rot);
+    }
+    return ir_reshape(g, x, 2, (int64_t[]){-1, heads * size}, false);
+}
+
+ir_val block_attention(struct net *n, ir_val x, uint32_t il, const struct attention *a)
+{
+    const struct hparams *h = n->h;
+    const struct hparams_layer *l = &h->layer[il];
+    struct widths w = {(int64_t)l->n_head * h->n_embd_head_k, (int64_t)l->n_head_kv * h->n_embd_head_k,
+                       (int64_t)l->n_head_kv * h->n_embd_head_v};
+    ir_scope(n->g, "attn");
+    struct qkv p = project(n, x, il, w, a->rope);
+    float scale = a->scale != 0 ? a->scale : h->attn_scale != 0 ? h->attn_scale : 1.0f / sqrtf((float)h->n_embd_head_k);
+    struct attn_call call = {
+        .q = heads_ready(n, p.q, l->n_head, il, a, 'q'),
+        .k = heads_ready(n, p.k, l->n_head_kv, il, a, 'k'),
+        .v = p.v,
+        .il = il,
+        .n_head = l->n_head,
+        .n_head_kv = l->n_head_kv,
+        .scale = scale,
+        .window = l->swa ? h->n_swa : 0,
+        .sinks = IR_NONE,
+    };
+    ir_val o = net_wanted_rows(n, il, n->lower->attention(n, &call));
+    o = net_linear_named(n, o, h->n_embd, (uint64_t)l->n_head * h->n_embd_head_v, "blk.%u.attn_output", il);
+    ir_leave(n->g);
+    return o;
+}

@@ -1,0 +1,200 @@
+/* Hyperparameters: one table of keys, then the rules that llama.cpp applies to what is absent. */
+#include "arch/hparams.h"
+
+#include <math.h>
+#include <stddef.h>
+#include <stdio.h>
+
+enum kind { U32, F32 };
+
+static const struct field {
+    const char *key;
+    enum kind kind;
+    bool required;
+    size_t offset;
+} fields[] = {
+    {"context_length", U32, true, offsetof(struct hparams, n_ctx_train)},
+    {"embedding_length", U32, true, offsetof(struct hparams, n_embd)},
+    {"block_count", U32, true, offsetof(struct hparams, n_layer)},
+    {"expert_count", U32, false, offsetof(struct hparams, n_expert)},
+    {"attention.layer_norm_rms_epsilon", F32, true, offsetof(struct hparams, norm_rms_eps)},
+    {"attention.scale", F32, false, offsetof(struct hparams, attn_scale)},
+    {"attention.sliding_window", U32, false, offsetof(struct hparams, n_swa)},
+    {"final_logit_softcapping", F32, false, offsetof(struct hparams, final_logit_softcap)},
+    {"rope.freq_base", F32, false, offsetof(struct hparams, rope_freq_base)},
+    {"rope.freq_base_swa", F32, false, offsetof(struct hparams, rope_freq_base_swa)},
+    {"rope.scaling.original_context_length", U32, false, offsetof(struct hparams, n_ctx_orig)},
+    {"rope.scaling.attn_factor", F32, false, offsetof(struct hparams, rope_attn_factor)},
+    {"rope.scaling.yarn_ext_factor", F32, false, offsetof(struct hparams, yarn_ext_factor)},
+    {"rope.scaling.yarn_attn_factor", F32, false, offsetof(struct hparams, yarn_attn_factor)},
+    {"rope.scaling.yarn_beta_fast", F32, false, offsetof(struct hparams, yarn_beta_fast)},
+    {"rope.scaling.yarn_beta_slow", F32, false, offsetof(struct hparams, yarn_beta_slow)},
+    {"rope.scaling.yarn_log_multiplier", F32, false, offsetof(struct hparams, yarn_log_mul)},
+};
+
+static const char *const scaling_names[] = {
+    [ROPE_SCALING_NONE] = "none",
+    [ROPE_SCALING_LINEAR] = "linear",
+    [ROPE_SCALING_YARN] = "yarn",
+    [ROPE_SCALING_LONGROPE] = "longrope",
+};
+
+static const char *full_key(const struct hparams *h, const char *key, char *out, size_t size)
+{
+    snprintf(out, size, "%s.%s", h->arch, key);
+    return out;
+}
+
+int hparams_u32(const struct hparams *h, const struct gguf *g, const char *key, uint32_t *out, struct err *err)
+{
+    char k[128];
+    return gguf_u32(g, full_key(h, key, k, sizeof k), out, err);
+}
+
+int hparams_f32(const struct hparams *h, const struct gguf *g, const char *key, float *out, struct err *err)
+{
+    char k[128];
+    return gguf_f32(g, full_key(h, key, k, sizeof k), out, err);
+}
+
+static int read_fields(struct hparams *h, const struct gguf *g, struct err *err)
+{
+    for (size_t i = 0; i < sizeof fields / sizeof *fields; i++) {
+        const struct field *f = &fields[i];
+        void *at = (char *)h + f->offset;
+        int found = f->kind == U32 ? hparams_u32(h, g, f->key, at, err) : hparams_f32(h, g, f->key, at, err);
+        if (found < 0)
+            return -1;
+        if (!found && f->required)
+            return err_set(err, ERR_FORMAT, "key %s.%s is missing", h->arch, f->key);
+    }
+    return 0;
+}
+
+/* A key that holds one number for all layers or an array with one for each. Absent: `missing` for all. */
+static int read_per_layer(struct hparams *h, const struct gguf *g, const char *key, size_t offset, bool required,
+                          struct err *err)
+{
+    char name[128];
+    const struct gguf_kv *kv = gguf_find(g, full_key(h, key, name, sizeof name));
+    if (!kv) {
+        if (required)
+            return err_set(err, ERR_FORMAT, "key %s is missing", name);
+        return 0;
+    }
+    uint32_t one = 0;
+    if (!kv->is_array && gguf_u32(g, name, &one, err) < 0)
+        return -1;
+    if (kv->is_array && (kv->n < h->n_layer || kv->type == GGUF_STRING))
+        return err_set(err, ERR_FORMAT, "key %s has %llu numbers for %u layers", name, (unsigned long long)kv->n,
+                       h->n_layer);
+    for (uint32_t il = 0; il < h->n_layer; il++) {
+        int64_t v = kv->is_array ? gguf_i64_at(kv, il) : one;
+        if (v < 0 || v > INT32_MAX)
+            return err_set(err, ERR_FORMAT, "key %s: %lld is out of range", name, (long long)v);
+        *(uint32_t *)((char *)&h->layer[il] + offset) = (uint32_t)v;
+    }
+    return 0;
+}
+
+static int read_heads(struct hparams *h, const struct gguf *g, struct err *err)
+{
+    if (read_per_layer(h, g, "attention.head_count", offsetof(struct hparams_layer, n_head), true, err) < 0)
+        return -1;
+    for (uint32_t il = 0; il < h->n_layer; il++)
+        h->layer[il].n_head_kv = h->layer[il].n_head;
+    if (read_per_layer(h, g, "attention.head_count_kv", offsetof(struct hparams_layer, n_head_kv), false, err) < 0 ||
+        read_per_layer(h, g, "feed_forward_length", offsetof(struct hparams_layer, n_ff), false, err) < 0)
+        return -1;
+    for (uint32_t il = 0; il < h->n_layer; il++) {
+        const struct hparams_layer *l = &h->layer[il];
+        if (l->n_head == 0 || l->n_head_kv == 0 || l->n_head % l->n_head_kv != 0)
+            return err_set(err, ERR_FORMAT, "layer %u: %u heads can't share %u key/value heads", il, l->n_head,
+                           l->n_head_kv);
+    }
+    h->n_embd_head_k = h->n_embd_head_v = h->n_embd / h->layer[0].n_head;
+    if (hparams_u32(h, g, "attention.key_length", &h->n_embd_head_k, err) < 0 ||
+        hparams_u32(h, g, "attention.value_length", &h->n_embd_head_v, err) < 0)
+        return -1;
+    h->n_rot = h->n_embd_head_k;
+    if (hparams_u32(h, g, "rope.dimension_count", &h->n_rot, err) < 0)
+        return -1;
+    if (h->n_embd_head_k == 0 || h->n_embd_head_k > 4096 || h->n_embd_head_v == 0 || h->n_embd_head_v > 4096)
+        return err_set(err, ERR_FORMAT, "head sizes %u and %u are out of range", h->n_embd_head_k, h->n_embd_head_v);
+    if (h->n_rot % 2 != 0 || h->n_rot > h->n_embd_head_k)
+        return err_set(err, ERR_FORMAT, "key %s.rope.dimension_count: %u is odd or larger than a head (%u)", h->arch,
+                       h->n_rot, h->n_embd_head_k);
+    return 0;
+}
+
+static int read_rope(struct hparams *h, const struct gguf *g, struct err *err)
+{
+    float factor = 0;
+    int found = hparams_f32(h, g, "rope.scaling.factor", &factor, err);
+    if (found == 0)
+        found = hparams_f32(h, g, "rope.scale_linear", &factor, err);
+    if (found < 0)
+        return -1;
+    h->rope_freq_scale = factor == 0 ? 1.0f : 1.0f / factor;
+
+    char key[128];
+    struct str name = str_of("linear");
+    if (gguf_string(g, full_key(h, "rope.scaling.type", key, sizeof key), &name, err) < 0)
+        return -1;
+    for (int s = 0; s < (int)(sizeof scaling_names / sizeof *scaling_names); s++) {
+        if (str_is(name, scaling_names[s])) {
+            h->rope_scaling = (enum rope_scaling)s;
+            return 0;
+        }
+    }
+    return err_set(err, ERR_UNSUPPORTED, "key %s: unknown scaling \"%.*s\"", key, STR_ARG(name));
+}
+
+int hparams_read(struct hparams *h, const struct gguf *g, struct err *err)
+{
+    *h = (struct hparams){
+        .rope_freq_base = 10000.0f,
+        .rope_freq_base_swa = 10000.0f,
+        .rope_freq_scale_swa = 1.0f,
+        .rope_attn_factor = 1.0f,
+        .yarn_ext_factor = -1.0f,
+        .yarn_attn_factor = 1.0f,
+        .yarn_beta_fast = 32.0f,
+        .yarn_beta_slow = 1.0f,
+    };
+    struct str arch = {0};
+    int found = gguf_string(g, "general.architecture", &arch, err);
+    if (found <= 0)
+        return found < 0 ? -1 : err_set(err, ERR_FORMAT, "key general.architecture is missing");
+    snprintf(h->arch, sizeof h->arch, "%.*s", STR_ARG(arch));
+
+    if (read_fields(h, g, err) < 0)
+        return -1;
+    if (h->n_layer == 0 || h->n_layer > HPARAMS_MAX_LAYERS)
+        return err_set(err, ERR_FORMAT, "key %s.block_count: %u layers is out of range", h->arch, h->n_layer);
+    if (h->n_embd == 0 || h->n_embd > 1 << 20)
+        return err_set(err, ERR_FORMAT, "key %s.embedding_length: %u is out of range", h->arch, h->n_embd);
+    if (h->n_ctx_train == 0 || h->n_ctx_train > INT32_MAX)
+        return err_set(err, ERR_FORMAT, "key %s.context_length: %u is out of range", h->arch, h->n_ctx_train);
+    if (read_heads(h, g, err) < 0 || read_rope(h, g, err) < 0)
+        return -1;
+    if (!(h->rope_freq_base > 0) || !isfinite(h->rope_freq_base) || !isfinite(h->rope_freq_scale) ||
+        !(h->norm_rms_eps >= 0))
+        return err_set(err, ERR_FORMAT, "a RoPE or norm key of %s is not a sound number", h->arch);
+    if (h->n_ctx_orig == 0)
+        h->n_ctx_orig = h->n_ctx_train;
+
+    const struct gguf_tensor *embd = gguf_find_tensor(g, "token_embd.weight");
+    if (!embd)
+        return err_set(err, ERR_FORMAT, "tensor token_embd.weight is missing");
+    if (embd->ne[1] > INT32_MAX)
+        return err_set(err, ERR_FORMAT, "tensor token_embd.weight has too many rows");
+    h->n_vocab = (uint32_t)embd->ne[1];
+    return 0;
+}
+
+void hparams_swa_pattern(struct hparams *h, uint32_t pattern)
+{
+    for (uint32_t il = 0; il < h->n_layer; il++)
+        h->layer[il].swa = h->n_swa > 0 && (pattern == 0 || il % pattern < pattern - 1);
+}

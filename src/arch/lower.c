@@ -1,0 +1,132 @@
+/* How blocks are expressed for a device: one table. Paged attention for the plugins that have it; its inputs and
+ * attributes are those of OpenVINO's internal PagedAttentionExtension (28 inputs) and RoPE operations. */
+#include "arch/net.h"
+
+#include <stdio.h>
+
+/* ---- paged: many sequences in a step, keys and values in blocks ---- */
+
+enum { PAST_LENS, SUBSEQUENCE_BEGINS, BLOCK_INDICES, BLOCK_INDICES_BEGINS, MAX_CONTEXT_LEN };
+
+static void paged_begin(struct net *n)
+{
+    static const char *const lists[] = {"past_lens", "subsequence_begins", "block_indices", "block_indices_begins"};
+    for (int i = 0; i < MAX_CONTEXT_LEN; i++)
+        n->paged[i] = ir_parameter(n->g, lists[i], IR_I32, IR_SHAPE(IR_DYN));
+    n->paged[MAX_CONTEXT_LEN] = ir_parameter(n->g, "max_context_len", IR_I32, IR_SCALAR);
+}
+
+static ir_val cache_parameter(struct net *n, const char *kind, uint32_t number, uint32_t heads, uint32_t size)
+{
+    char name[32];
+    snprintf(name, sizeof name, "%s_cache.%u", kind, number);
+    return ir_parameter(n->g, name, IR_DYNAMIC, IR_SHAPE(IR_DYN, heads, IR_DYN, size));
+}
+
+static ir_val empty(struct net *n, enum ir_type type, int rank)
+{
+    return ir_const(n->g, type, (struct ir_shape){rank, {0}}, "");
+}
+
+static ir_val i32(struct net *n, int32_t v)
+{
+    return ir_const(n->g, IR_I32, IR_SCALAR, &v);
+}
+
+static ir_val paged_attention(struct net *n, const struct attn_call *c)
+{
+    struct ir *g = n->g;
+    const struct hparams *h = n->h;
+    struct arch_model *m = n->model;
+    uint32_t number = m->n_caches++;
+    m->caches[number] = (struct arch_cache){c->n_head_kv, h->n_embd_head_k, h->n_embd_head_v, c->window};
+
+    ir_val none = empty(n, IR_I32, 1), none_f32 = empty(n, IR_F32, 1);
+    ir_val in[28] = {
+        c->q,
+        c->k,
+        c->v,
+        cache_parameter(n, "key", number, c->n_head_kv, h->n_embd_head_k),
+        cache_parameter(n, "value", number, c->n_head_kv, h->n_embd_head_v),
+        n->paged[PAST_LENS],
+        n->paged[SUBSEQUENCE_BEGINS],
+        n->paged[BLOCK_INDICES],
+        n->paged[BLOCK_INDICES_BEGINS],
+        ir_f32(g, c->scale),
+        i32(n, (int32_t)c->window),
+        none_f32, /* alibi slopes */
+        n->paged[MAX_CONTEXT_LEN],
+        none,                  /* score aggregation window */
+        none,                  /* rotated block indices */
+        empty(n, IR_I32, 2),   /* rotation deltas */
+        none_f32,              /* rotation table */
+        none_f32,              /* xattention threshold */
+        i32(n, 0),             /* xattention block size */
+        i32(n, 0),             /* xattention stride */
+        c->sinks == IR_NONE ? empty(n, IR_F32, 4) : c->sinks,
+        i32(n, 0),             /* adaptive eviction: start size */
+        none,                  /* evictable sizes */
+        none,
+        none,
+        none,                  /* token types */
+        empty(n, IR_U8, 1),    /* query-query bias */
+        none,
+    };
+    char heads[16], k_size[16], v_size[16];
+    snprintf(heads, sizeof heads, "%u", c->n_head_kv);
+    snprintf(k_size, sizeof k_size, "%u", h->n_embd_head_k);
+    snprintf(v_size, sizeof v_size, "%u", h->n_embd_head_v);
+    struct ir_attr info[] = {
+        {"num_k_heads", heads}, {"k_head_size", k_size}, {"num_v_heads", heads}, {"v_head_size", v_size}};
+    struct ir_attr attr[] = {{"write_kv_cache", "true"}};
+    struct ir_out outs[] = {{IR_F32, IR_SHAPE(IR_DYN, (int64_t)c->n_head * h->n_embd_head_v)},
+                            {IR_F32, IR_SHAPE(IR_DYN)},
+                            {IR_F32, IR_SHAPE(IR_DYN)}};
+    ir_val out[3];
+    ir_name(g, "attention");
+    ir_node(g, "PagedAttentionExtension", "extension", 28, in, 1, attr, 4, info, 3, outs, out);
+    return out[0];
+}
+
+static ir_val fused_rope(struct net *n, ir_val x, ir_val cos, ir_val sin, uint32_t n_rot)
+{
+    char dims[16], half[16];
+    snprintf(dims, sizeof dims, "%u", n_rot);
+    snprintf(half, sizeof half, "%u", n_rot / 2);
+    struct ir_attr attr[] = {
+        {"slice_start", "0"},      {"slice_stop", "0"},       {"input_trans0213", "true"},
+        {"output_trans0213", "false"}, {"is_interleaved", "false"}, {"rotary_ndims", dims},
+        {"cos_sin_ndims", half},   {"is_chatglm", "false"},   {"support_2d_rope", "false"},
+        {"support_3d_rope", "false"}, {"use_rope_cache", "false"}, {"is_qwen", "false"}, {"is_ltx_video", "false"},
+        {"head_cnt", "0"},         {"head_size", "0"},        {"gather_position_arg_id", "0"},
+    };
+    struct ir_shape s = ir_shape_of(n->g, x);
+    struct ir_out outs[] = {{IR_F32, IR_SHAPE(s.d[0], s.d[2], s.d[1], s.d[3])}};
+    ir_val in[] = {x, cos, sin}, out[1];
+    ir_name(n->g, "rope");
+    ir_node(n->g, "RoPE", "ie_internal_opset", 3, in, sizeof attr / sizeof *attr, attr, 0, NULL, 1, outs, out);
+    return out[0];
+}
+
+static const struct lowering paged = {"paged", paged_begin, paged_attention, fused_rope};
+
+static const struct {
+    const char *prefix; /* of the device's name */
+    const struct lowering *lowering;
+} table[] = {
+    {"CPU", &paged},
+    {"GPU", &paged},
+    {"AUTO", &paged},
+    {"HETERO", &paged},
+};
+
+const struct lowering *lowering_for(const char *device, struct err *err)
+{
+    for (size_t i = 0; i < sizeof table / sizeof *table; i++) {
+        if (strncmp(device, table[i].prefix, strlen(table[i].prefix)) == 0)
+            return table[i].lowering;
+    }
+    err_set(err, ERR_UNSUPPORTED, "device %s: its plugin has no paged attention, and graphs without it aren't built yet",
+            device);
+    return NULL;
+}

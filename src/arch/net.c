@@ -1,0 +1,191 @@
+/* Pieces smaller than a block: embeddings, norms, linear layers with stacked weights, the head. */
+#include "arch/net.h"
+
+#include "base/mem.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+const struct gguf_tensor *net_matrix(struct net *n, bool required, uint64_t rows, uint64_t cols, const char *fmt, ...)
+{
+    char name[128];
+    va_list ap;
+    va_start(ap, fmt);
+    vsnprintf(name, sizeof name, fmt, ap);
+    va_end(ap);
+    struct err err = ERR_INIT;
+    const struct gguf_tensor *t = weights_tensor(n->w, required, &err, "%s", name);
+    if (!t) {
+        if (required)
+            ir_fail(n->g, "%s", err.text);
+        return NULL;
+    }
+    if (t->ne[0] != cols || t->ne[1] != rows || t->ne[2] != 1 || t->ne[3] != 1) {
+        ir_fail(n->g, "tensor %s is %llu x %llu, expected %llu x %llu", name, (unsigned long long)t->ne[0],
+                (unsigned long long)t->ne[1], (unsigned long long)cols, (unsigned long long)rows);
+        return NULL;
+    }
+    return t;
+}
+
+/* A vector of `size` elements by name; NULL as net_matrix. */
+static const struct gguf_tensor *vector(struct net *n, bool required, uint64_t size, const char *name)
+{
+    return net_matrix(n, required, 1, size, "%s", name);
+}
+
+ir_val net_embeddings(struct net *n, float scale)
+{
+    const struct hparams *h = n->h;
+    n->model->embd = net_matrix(n, true, h->n_vocab, h->n_embd, "token_embd.weight");
+    n->model->embd_scale = scale;
+    ir_val x = ir_parameter(n->g, "embeddings", IR_F32, IR_SHAPE(IR_DYN, h->n_embd));
+    n->out_rows = ir_parameter(n->g, "out_rows", IR_I32, IR_SHAPE(IR_DYN));
+    n->lower->begin(n);
+    return x;
+}
+
+ir_val net_wanted_rows(struct net *n, uint32_t il, ir_val x)
+{
+    return il + 1 == n->h->n_layer ? ir_gather(n->g, x, n->out_rows, 0) : x;
+}
+
+void net_rope_tables(struct net *n, bool swa, ir_val *cos, ir_val *sin)
+{
+    /* One pair of tables serves both kinds of layer when they rotate alike. */
+    const struct rope *r = n->model->rope;
+    if (swa && r[0].freq_base == r[1].freq_base && r[0].freq_scale == r[1].freq_scale)
+        swa = false;
+    if (n->rope_cos[swa] == IR_NONE) {
+        const char *scope = swa ? "rope_swa" : "rope";
+        char name[32];
+        struct ir_shape shape = IR_SHAPE(IR_DYN, 1, 1, r[swa].n_rot / 2);
+        snprintf(name, sizeof name, "%s.cos", scope);
+        n->rope_cos[swa] = ir_parameter(n->g, name, IR_F32, shape);
+        snprintf(name, sizeof name, "%s.sin", scope);
+        n->rope_sin[swa] = ir_parameter(n->g, name, IR_F32, shape);
+        n->model->rope_used[swa] = true;
+    }
+    *cos = n->rope_cos[swa];
+    *sin = n->rope_sin[swa];
+}
+
+/* x / sqrt(mean(x^2) + eps) * weight, in the form that the plugins fuse into one RMS node. */
+static ir_val rms_norm(struct net *n, ir_val x, ir_val weight)
+{
+    struct ir *g = n->g;
+    ir_val mean = ir_reduce(g, IR_REDUCE_MEAN, ir_binary(g, IR_POW, x, ir_f32(g, 2.0f)), -1, true);
+    ir_val root = ir_unary(g, IR_SQRT, ir_add(g, mean, ir_f32(g, n->h->norm_rms_eps)));
+    ir_val unit = ir_mul(g, x, ir_binary(g, IR_DIV, ir_f32(g, 1.0f), root));
+    return ir_mul(g, unit, weight);
+}
+
+ir_val net_rms_norm(struct net *n, ir_val x, bool required, const char *fmt, ...)
+{
+    char name[128];
+    va_list ap;
+    va_start(ap, fmt);
+    vsnprintf(name, sizeof name - 8, fmt, ap);
+    va_end(ap);
+    strcat(name, ".weight");
+    int rank = ir_shape_of(n->g, x).rank;
+    if (rank == 0)
+        return IR_NONE; /* the graph has failed before */
+    const struct gguf_tensor *t = vector(n, required, (uint64_t)ir_dim(n->g, x, -1), name);
+    if (!t)
+        return x;
+    return rms_norm(n, x, weights_small(n->w, n->g, t, NULL));
+}
+
+/* Sums of each `group` neighbours of x: f32 [T, cols / group]. */
+static ir_val group_sums(struct net *n, ir_val x, uint32_t group)
+{
+    struct ir *g = n->g;
+    for (int i = 0; i < n->n_sums; i++) {
+        if (n->sums[i].x == x && n->sums[i].group == group)
+            return n->sums[i].sums;
+    }
+    int64_t groups = ir_dim(g, x, -1) / group;
+    ir_val grouped = ir_reshape(g, x, 3, (int64_t[]){-1, groups, group}, false);
+    ir_val sums = ir_reduce(g, IR_REDUCE_SUM, grouped, 2, false);
+    int at = n->n_sums < (int)(sizeof n->sums / sizeof *n->sums) ? n->n_sums++ : 0;
+    n->sums[at].x = x;
+    n->sums[at].group = group;
+    n->sums[at].sums = sums;
+    return sums;
+}
+
+/* The biases of the stacked tensors, one after the other; IR_NONE when no tensor has one. */
+static ir_val stacked_bias(struct net *n, int count, const struct gguf_tensor *const *t,
+                           const uint32_t *const *row_maps, uint64_t rows)
+{
+    float *all = NULL;
+    uint64_t done = 0;
+    struct err err = ERR_INIT;
+    for (int i = 0; i < count; done += t[i]->ne[1], i++) {
+        if (t[i]->name.n < 7 || t[i]->name.n > 120 || memcmp(t[i]->name.p + t[i]->name.n - 7, ".weight", 7) != 0)
+            continue;
+        char name[128];
+        snprintf(name, sizeof name, "%.*s.bias", (int)(t[i]->name.n - 7), t[i]->name.p);
+        const struct gguf_tensor *b = vector(n, false, t[i]->ne[1], name);
+        if (!b)
+            continue;
+        float *v = weights_values(b, &err);
+        if (!v) {
+            ir_fail(n->g, "%s", err.text);
+            break;
+        }
+        if (!all)
+            all = xcalloc(rows, sizeof *all);
+        for (uint64_t r = 0; r < t[i]->ne[1]; r++)
+            all[done + r] = v[row_maps && row_maps[i] ? row_maps[i][r] : r];
+        free(v);
+    }
+    ir_val bias = all ? ir_const(n->g, IR_F32, IR_SHAPE((int64_t)rows), all) : IR_NONE;
+    free(all);
+    return bias;
+}
+
+ir_val net_linear(struct net *n, ir_val x, int count, const struct gguf_tensor *const *t,
+                  const uint32_t *const *row_maps)
+{
+    struct ir *g = n->g;
+    for (int i = 0; i < count; i++) {
+        if (!t[i])
+            return IR_NONE; /* the graph has failed, with the tensor's name */
+    }
+    struct weights_matrix m = weights_matrix(n->w, g, count, t, row_maps);
+    ir_val y = ir_matmul(g, x, m.w, false, true);
+    if (m.min != IR_NONE)
+        y = ir_add(g, y, ir_matmul(g, group_sums(n, x, m.group), m.min, false, true));
+    ir_val bias = stacked_bias(n, count, t, row_maps, m.rows);
+    return bias == IR_NONE ? y : ir_add(g, y, bias);
+}
+
+ir_val net_linear_named(struct net *n, ir_val x, uint64_t rows, uint64_t cols, const char *fmt, ...)
+{
+    char name[128];
+    va_list ap;
+    va_start(ap, fmt);
+    vsnprintf(name, sizeof name, fmt, ap);
+    va_end(ap);
+    const struct gguf_tensor *t = net_matrix(n, true, rows, cols, "%s.weight", name);
+    return net_linear(n, x, 1, &t, NULL);
+}
+
+void net_head(struct net *n, ir_val x)
+{
+    struct ir *g = n->g;
+    const struct hparams *h = n->h;
+    x = net_rms_norm(n, x, true, "output_norm");
+    const struct gguf_tensor *t = net_matrix(n, false, h->n_vocab, h->n_embd, "output.weight");
+    if (!t)
+        t = n->model->embd;
+    ir_val logits = net_linear(n, x, 1, &t, NULL);
+    if (h->final_logit_softcap != 0) {
+        ir_val cap = ir_f32(g, h->final_logit_softcap);
+        logits = ir_mul(g, ir_unary(g, IR_TANH, ir_binary(g, IR_DIV, logits, cap)), cap);
+    }
+    ir_result(g, "logits", logits);
+}
