@@ -8,6 +8,9 @@
  * every later call returns IR_NONE: check once, with ir_write or ir_failed. Node names come from
  * ir_scope/ir_name, so that a dump reads `blk.3.attn.q` and not `Add_512`.
  *
+ * A constant made by ir_f32, ir_i64 or ir_i64s, or by an operation for its own axes and lengths, is named by its
+ * value and leaves ir_name to the node that uses it.
+ *
  * Format: the <net version="11"> documents of OpenVINO; operations as in its "Operation Sets" specification. */
 #ifndef IR_IR_H
 #define IR_IR_H
@@ -45,14 +48,15 @@ void ir_free(struct ir *g);
 bool ir_failed(const struct ir *g, struct err *err);
 void ir_fail(struct ir *g, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
-/* Names: ir_scope pushes a part ("blk.3"), ir_leave pops it; ir_name names the node made next. */
+/* Names: ir_scope pushes a part ("blk.3"), ir_leave pops it; ir_name names the node made next. A name that is
+ * taken gets a counter ("q_2"); a node without one is called by its type. */
 void ir_scope(struct ir *g, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 void ir_leave(struct ir *g);
 void ir_name(struct ir *g, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
 enum ir_type ir_type_of(const struct ir *g, ir_val v);
 struct ir_shape ir_shape_of(const struct ir *g, ir_val v);
-int64_t ir_dim(const struct ir *g, ir_val v, int axis); /* negative axes count from the end */
+int64_t ir_dim(const struct ir *g, ir_val v, int axis); /* negative axes count from the end; IR_DYN if none */
 size_t ir_n_nodes(const struct ir *g);
 
 /* --- inputs, constants, results --- */
@@ -93,7 +97,7 @@ ir_val ir_unsqueeze(struct ir *g, ir_val a, int n, const int64_t *axes);
 ir_val ir_concat(struct ir *g, int n, const ir_val *v, int axis);
 /* [start, stop) of one axis; a stop of INT64_MAX means to the end. Axis may be negative. */
 ir_val ir_slice(struct ir *g, ir_val a, int axis, int64_t start, int64_t stop, int64_t step);
-/* Equal or given lengths along an axis; writes n values to out. */
+/* Given lengths along an axis (one may be -1: the rest), or equal ones if lengths is NULL; writes n values. */
 void ir_split(struct ir *g, ir_val a, int axis, int n, const int64_t *lengths, ir_val *out);
 ir_val ir_gather(struct ir *g, ir_val data, ir_val indices, int axis);
 ir_val ir_shape(struct ir *g, ir_val a); /* ShapeOf, i64 */
@@ -111,8 +115,10 @@ ir_val ir_softmax(struct ir *g, ir_val a, int axis);
 void ir_topk(struct ir *g, ir_val a, int64_t k, int axis, ir_val *values, ir_val *indices);
 
 /* --- states of stateful models --- */
+/* `init` may be IR_NONE: the state starts empty or as zeros. A variable is read once and set once. */
 ir_val ir_read_value(struct ir *g, ir_val init, const char *variable, enum ir_type type, struct ir_shape shape);
 void ir_assign(struct ir *g, ir_val v, const char *variable);
+/* softmax(q k^T * scale + mask) v; mask and scale may be IR_NONE: none, and 1/sqrt of the head's size. */
 ir_val ir_sdpa(struct ir *g, ir_val q, ir_val k, ir_val v, ir_val mask, ir_val scale, bool causal);
 
 /* --- anything else: internal operations and our own --- */

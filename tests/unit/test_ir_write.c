@@ -3,7 +3,6 @@
  * With IR_SAMPLES=folder in the environment the graphs are written there as NAME.xml and NAME.bin, for
  * tests/e2e/test_ir.py, which lets OpenVINO read, check and run them. The golden texts were made that way and
  * passed that check. */
-#include "base/mem.h"
 #include "ir/ir.h"
 
 #include <math.h>
@@ -11,6 +10,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <time.h>
 #include <cmocka.h>
 
@@ -274,10 +274,155 @@ static void test_golden(void **unused)
     }
 }
 
+/* How often `what` stands in the document. */
+static int count(const struct buf *xml, const char *what)
+{
+    int n = 0;
+    for (const char *at = xml->p; (at = strstr(at, what)); at += strlen(what))
+        n++;
+    return n;
+}
+
+static void test_names_are_unique(void **unused)
+{
+    (void)unused;
+    struct buf xml = {0}, tail = {0};
+    struct ir *g = ir_new("names");
+    ir_val x = ir_parameter(g, "x", IR_F32, IR_SHAPE(2));
+    ir_name(g, "q_2"); /* takes the name that the second q would get */
+    x = ir_unary(g, IR_EXP, x);
+    for (int i = 0; i < 3; i++) {
+        ir_name(g, "q");
+        x = ir_unary(g, IR_EXP, x);
+    }
+    ir_scope(g, "a");
+    ir_scope(g, "b");
+    x = ir_unary(g, IR_ABS, x);
+    ir_leave(g);
+    x = ir_unary(g, IR_ABS, ir_unary(g, IR_ABS, x));
+    ir_leave(g);
+    ir_name(g, "tab\there\x1b");
+    ir_unary(g, IR_ABS, x);
+    write_ok(g, 0, &xml, &tail);
+    const char *once[] = {"\"q\"",       "\"q_2\"",   "\"q_3\"",     "\"q_4\"",
+                          "\"a.b.Abs\"", "\"a.Abs\"", "\"a.Abs_2\"", "\"tab?here?\""};
+    for (size_t i = 0; i < sizeof once / sizeof *once; i++) {
+        if (count(&xml, once[i]) != 1)
+            fail_msg("%s stands %d times in\n%s", once[i], count(&xml, once[i]), xml.p);
+    }
+    ir_leave(g);
+    assert_true(ir_failed(g, NULL)); /* one ir_leave too many */
+    ir_free(g);
+    buf_release(&xml);
+    buf_release(&tail);
+}
+
+static void test_equal_constants_are_one(void **unused)
+{
+    (void)unused;
+    struct buf xml = {0}, tail = {0};
+    struct ir *g = ir_new("constants");
+    assert_int_equal(ir_i64(g, 5), ir_i64(g, 5));
+    assert_int_equal(ir_f32(g, 0.5f), ir_f32(g, 0.5f));
+    assert_int_not_equal(ir_f32(g, 0.0f), ir_f32(g, -0.0f));
+    assert_int_not_equal(ir_i64(g, 5), ir_i64s(g, 1, (int64_t[]){5}));
+    assert_int_not_equal(ir_const(g, IR_I8, IR_SHAPE(1), "a"), ir_const(g, IR_U8, IR_SHAPE(1), "a"));
+    assert_int_not_equal(ir_const(g, IR_U8, IR_SHAPE(1, 2), "ab"), ir_const(g, IR_U8, IR_SHAPE(2, 1), "ab"));
+    ir_name(g, "table");
+    ir_val named = ir_const(g, IR_U8, IR_SHAPE(2), "ab");
+    assert_int_equal(named, ir_const(g, IR_U8, IR_SHAPE(2), "ab"));
+    assert_int_equal(ir_n_nodes(g), 10);
+    assert_false(ir_failed(g, NULL));
+    write_ok(g, 0, &xml, &tail);
+    assert_int_equal(count(&xml, "\"table\""), 1);
+    assert_int_equal(count(&xml, "\"i64(5)\""), 1);
+    ir_free(g);
+    buf_release(&xml);
+    buf_release(&tail);
+}
+
+static void test_tail_stands_behind_the_blob(void **unused)
+{
+    (void)unused;
+    struct buf xml = {0}, tail = {0};
+    struct ir *g = ir_new("tail");
+    ir_const_ref(g, IR_U8, IR_SHAPE(10), 90, 10);
+    ir_const(g, IR_U8, IR_SHAPE(3), "abc");
+    ir_const(g, IR_U8, IR_SHAPE(65), "a string of sixty-five bytes that goes one over a line of the tail");
+    ir_const(g, IR_U8, IR_SHAPE(2), "yz");
+    write_ok(g, 100, &xml, &tail);
+    assert_int_equal(count(&xml, "offset=\"90\" size=\"10\""), 1);
+    assert_int_equal(count(&xml, "offset=\"128\" size=\"3\""), 1);
+    assert_int_equal(count(&xml, "offset=\"192\" size=\"65\""), 1);
+    assert_int_equal(count(&xml, "offset=\"320\" size=\"2\""), 1);
+    assert_int_equal(tail.n, 320 - 128 + 2);
+    assert_memory_equal(tail.p, "abc", 3);
+    assert_memory_equal(tail.p + 192, "yz", 2);
+    ir_free(g);
+    buf_release(&xml);
+    buf_release(&tail);
+}
+
+static void test_writing_fails_politely(void **unused)
+{
+    (void)unused;
+    struct buf xml = {0}, tail = {0};
+    struct err err = ERR_INIT;
+    struct ir *g = ir_new("fails");
+    ir_scope(g, "blk.0");
+    ir_name(g, "w");
+    ir_const_ref(g, IR_U8, IR_SHAPE(10), 91, 10);
+    assert_int_equal(ir_write(g, 100, &xml, &tail, &err), -1);
+    assert_int_equal(err.code, ERR_RANGE);
+    assert_non_null(strstr(err.text, "blk.0.w: bytes 91 to 101 are outside"));
+
+    struct buf small = {.ceiling = 100};
+    struct err full = ERR_INIT;
+    assert_int_equal(ir_write(g, 200, &small, &tail, &full), -1);
+    assert_int_equal(full.code, ERR_MEMORY);
+    ir_free(g);
+    buf_release(&small);
+    buf_release(&xml);
+    buf_release(&tail);
+}
+
+/* CPU milliseconds to build and write n nodes that all ask for the same name. */
+static double cost(int n)
+{
+    struct buf xml = {0}, tail = {0};
+    clock_t begin = clock();
+    struct ir *g = ir_new("large");
+    ir_val x = ir_parameter(g, "x", IR_F32, IR_SHAPE(IR_DYN, 16));
+    ir_scope(g, "blk");
+    for (int i = 0; i < n / 2; i++) {
+        ir_name(g, "same");
+        x = ir_add(g, x, ir_f32(g, (float)i));
+    }
+    ir_result(g, "y", x);
+    write_ok(g, 0, &xml, &tail);
+    ir_free(g);
+    buf_release(&xml);
+    buf_release(&tail);
+    return 1000.0 * (double)(clock() - begin) / CLOCKS_PER_SEC;
+}
+
+static void test_time_is_linear(void **unused)
+{
+    (void)unused;
+    double small = cost(3000), large = cost(48000);
+    print_message("3,000 nodes: %.1f ms; 48,000: %.1f ms\n", small, large);
+    assert_true(large < 16 * small * 4 + 50); /* squared growth would be 256 times as much */
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_golden),
+        cmocka_unit_test(test_names_are_unique),
+        cmocka_unit_test(test_equal_constants_are_one),
+        cmocka_unit_test(test_tail_stands_behind_the_blob),
+        cmocka_unit_test(test_writing_fails_politely),
+        cmocka_unit_test(test_time_is_linear),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
