@@ -20,10 +20,12 @@ function(grappa_room name)
   endforeach()
 endfunction()
 
-# minijinja behind a C header, built by cargo as one static library.
+# minijinja behind a C header, built by cargo as one static library. GRAPPA_RUST_DIR: where cargo builds it; build
+# folders that share one build it once (it is the same in all of them: sanitizers are for the C code).
 function(grappa_rust_library)
   find_program(CARGO cargo HINTS $ENV{HOME}/.cargo/bin REQUIRED)
-  set(target_dir ${CMAKE_BINARY_DIR}/rust)
+  set(GRAPPA_RUST_DIR ${CMAKE_BINARY_DIR}/rust CACHE PATH "folder that cargo builds in")
+  set(target_dir ${GRAPPA_RUST_DIR})
   set(archive ${target_dir}/release/libgrappa_rust.a)
   file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/rust/src/*.rs)
   add_custom_command(

@@ -1,4 +1,7 @@
 # Warnings and sanitizers for all of our own code.
+# Checked: the build type of sanitizers and fuzzing: assertions stay, the lines of a stack trace are right.
+set(CMAKE_C_FLAGS_CHECKED "-O1 -g" CACHE STRING "")
+set(CMAKE_CXX_FLAGS_CHECKED "-O1 -g" CACHE STRING "")
 add_compile_options(
   -Wall -Wextra -Wshadow -Wconversion -Wno-sign-conversion -Wvla -Wundef
   $<$<COMPILE_LANGUAGE:C>:-Wstrict-prototypes>
