@@ -10,9 +10,6 @@ size_t repack_levels(const struct repack_level *out[REPACK_MAX_LEVELS])
 {
     size_t n = 0;
 #if defined(__x86_64__)
-    if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-        __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512vbmi"))
-        out[n++] = &repack_avx512;
     if (__builtin_cpu_supports("avx2"))
         out[n++] = &repack_avx2;
 #endif

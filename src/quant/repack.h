@@ -9,7 +9,8 @@
 #include <stdint.h>
 
 /* Repacks n consecutive blocks. Images have no padding, so rows that follow each other are one such run.
- * scale and min are unaligned-safe; min is only written for types that have one. */
+ * The pointers may have
+ * any alignment; min is only written for types that have one. */
 typedef void repack_fn(const void *restrict src, size_t n, uint8_t *restrict q, void *restrict scale,
                        void *restrict min);
 
@@ -22,10 +23,10 @@ struct repack_level {
 
 extern const struct repack_level repack_portable;
 #if defined(__x86_64__)
-extern const struct repack_level repack_avx2, repack_avx512;
+extern const struct repack_level repack_avx2; /* 512-bit AVX was tried: no faster, memory is the limit */
 #endif
 
-enum { REPACK_MAX_LEVELS = 3 };
+enum { REPACK_MAX_LEVELS = 2 };
 /* The levels that this processor can run, best first. Returns how many. */
 size_t repack_levels(const struct repack_level *out[REPACK_MAX_LEVELS]);
 

@@ -345,7 +345,7 @@ static void test_sizes(void **state)
     assert_null(quant_image_of(UINT32_MAX));
 }
 
-/* The formula of the header as a closed statement: 16-bit floats by the compiler's own conversion. */
+/* Known values, and where the compiler has 16-bit floats all of them by its own conversion. */
 static void test_f16(void **state)
 {
     (void)state;
