@@ -33,8 +33,8 @@ struct quant_image {
 /* The image of a GGML type; NULL when the type has none yet. */
 const struct quant_image *quant_image_of(uint32_t ggml_type);
 
-/* Bytes of the three parts for rows x cols. -1 on overflow or when cols is no multiple of the type's block.
- */
+/* Bytes of the three parts for rows x cols. -1 on overflow, when cols is no multiple of the type's
+ * block, or for a type without an image. */
 struct quant_sizes {
     size_t q, scale, min;
 };

@@ -23,7 +23,9 @@ struct repack_level {
 
 extern const struct repack_level repack_portable;
 #if defined(__x86_64__)
-extern const struct repack_level repack_avx2; /* 512-bit AVX was tried: no faster, memory is the limit */
+/* A build for AVX-512VL (the same kernels on 256 bits) was measured on one thread: within a fifth of this one
+ * but for Q2_K, twice as fast. Fresh memory is slower than either, so it isn't kept. */
+extern const struct repack_level repack_avx2;
 #endif
 
 enum { REPACK_MAX_LEVELS = 2 };
