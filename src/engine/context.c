@@ -1,0 +1,463 @@
+/* A context: sequences, and steps of many of them.
+ *
+ * A batch is checked as a whole, then computed in slices of at most n_batch tokens. The rows of a slice are
+ * put in the order of their sequences, as paged attention wants them; the wanted rows come out in the batch's
+ * order. All host tensors are made once, with room for the largest slice, and bound again only when a shape
+ * changes. */
+#include "engine/engine.h"
+
+#include "base/log.h"
+#include "base/mem.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+enum { DEFAULT_BATCH = 512, MAX_SEQS = 1024, CTX_PAD = 256 };
+
+/* Host memory of the graph's inputs for one slice. */
+struct host {
+    float *embeddings;      /* [n_batch, n_embd] */
+    float *cos[2], *sin[2]; /* [n_batch, n_rot / 2] */
+    int32_t *pos;           /* [n_batch] */
+    int32_t *past_lens, *subsequence_begins, *block_indices, *block_indices_begins;
+    int32_t max_context_len;
+    int32_t *out_rows; /* [n_batch] */
+};
+
+struct grappa_context {
+    struct grappa_model *m;
+    struct kv kv;
+    uint32_t n_ctx, n_batch;
+    struct host host;
+    int32_t *row_of;     /* [n_batch]: row of each token of the slice */
+    int32_t *seq_tokens; /* [n_seqs]: tokens of each sequence in the slice */
+    int32_t *old_len;    /* [n_seqs]: lengths before the batch, to go back to */
+
+    const float *logits; /* of the last batch: [n_logits, n_vocab] */
+    int32_t n_logits;
+    float *logits_own; /* when they had to be collected from several slices */
+    size_t logits_own_size;
+    struct buf profile;
+};
+
+/* ---- making one ---- */
+
+static void *host_alloc(size_t n, size_t size)
+{
+    size_t bytes;
+    if (!mul_size(n ? n : 1, size, &bytes))
+        return NULL;
+    void *p = aligned_alloc(64, align_up(bytes, 64));
+    if (p)
+        memset(p, 0, bytes);
+    return p;
+}
+
+static int make_host(struct grappa_context *c, struct err *err)
+{
+    struct host *t = &c->host;
+    size_t n = c->n_batch, seqs = (size_t)c->kv.n_seqs, half = c->m->arch->h.n_rot / 2;
+    t->embeddings = host_alloc(n * c->m->arch->h.n_embd, sizeof(float));
+    t->pos = host_alloc(n, sizeof(int32_t));
+    t->out_rows = host_alloc(n, sizeof(int32_t));
+    t->past_lens = host_alloc(seqs, sizeof(int32_t));
+    t->subsequence_begins = host_alloc(seqs + 1, sizeof(int32_t));
+    t->block_indices_begins = host_alloc(seqs + 1, sizeof(int32_t));
+    t->block_indices = host_alloc(seqs * (size_t)c->kv.n_blocks, sizeof(int32_t));
+    c->row_of = host_alloc(n, sizeof(int32_t));
+    c->seq_tokens = host_alloc(seqs, sizeof(int32_t));
+    c->old_len = host_alloc(seqs, sizeof(int32_t));
+    bool ok = t->embeddings && t->pos && t->out_rows && t->past_lens && t->subsequence_begins &&
+              t->block_indices_begins && t->block_indices && c->row_of && c->seq_tokens && c->old_len;
+    for (int i = 0; i < 2 && ok; i++) {
+        if (!c->m->arch->rope_used[i])
+            continue;
+        t->cos[i] = host_alloc(n * half, sizeof(float));
+        t->sin[i] = host_alloc(n * half, sizeof(float));
+        ok = t->cos[i] && t->sin[i];
+    }
+    return ok ? 0 : err_set(err, ERR_MEMORY, "no memory for steps of %u tokens", c->n_batch);
+}
+
+/* What the inference of a step takes beside the cache, by rule of thumb: kept free when the context's length
+ * is chosen by memory. */
+static uint64_t reserve_bytes(const struct grappa_model *m, uint32_t n_batch)
+{
+    return (uint64_t)n_batch * m->arch->h.n_embd * 64 + ((uint64_t)512 << 20);
+}
+
+static int choose_size(struct grappa_context *c, const struct grappa_context_params *p, struct err *err)
+{
+    const struct grappa_model *m = c->m;
+    uint64_t per_block = 0, available = engine_memory_available();
+    for (size_t i = 0; i < m->n_caches; i++)
+        per_block += m->caches[i].block_bytes;
+    uint64_t reserve = reserve_bytes(m, c->n_batch);
+    uint64_t room = available > reserve ? available - reserve : 0;
+    uint64_t ctx = p->n_ctx ? p->n_ctx : m->arch->h.n_ctx_train;
+    uint64_t n_blocks = (align_up(ctx, CTX_PAD) + (uint64_t)m->block_size - 1) / (uint64_t)m->block_size;
+    if (!p->n_ctx && available && n_blocks * per_block > room) {
+        n_blocks = room / per_block;
+        ctx = n_blocks * (uint64_t)m->block_size / CTX_PAD * CTX_PAD;
+        log_info("context of %llu tokens: what memory holds", (unsigned long long)ctx);
+    }
+    if (ctx == 0 || n_blocks > INT32_MAX / 2 || (available && n_blocks * per_block > room))
+        return err_set(err, ERR_MEMORY, "a context of %llu tokens takes %llu MB, %llu MB are free",
+                       (unsigned long long)ctx, (unsigned long long)(n_blocks * per_block >> 20),
+                       (unsigned long long)(room >> 20));
+    c->n_ctx = (uint32_t)align_up(ctx, CTX_PAD);
+    /* A sequence's last block may be partly empty. */
+    c->kv.n_blocks = (int32_t)n_blocks + (int32_t)p->n_seq_max;
+    return 0;
+}
+
+static int bind_caches(struct grappa_context *c, struct err *err)
+{
+    for (size_t i = 0; i < c->m->n_caches; i++) {
+        const struct engine_cache *k = &c->m->caches[i];
+        int64_t dims[4] = {c->kv.n_blocks, k->port.dims[1], k->port.dims[2], k->port.dims[3]};
+        if (ov_bind(c->m->program, k->name, k->port.elem, 4, dims, c->kv.tensors[i].data, err) < 0)
+            return -1;
+    }
+    return 0;
+}
+
+static int make_kv(struct grappa_context *c, uint32_t n_seqs, struct err *err)
+{
+    size_t *bytes = xcalloc(c->m->n_caches, sizeof *bytes);
+    for (size_t i = 0; i < c->m->n_caches; i++)
+        bytes[i] = c->m->caches[i].block_bytes;
+    int r = kv_init(&c->kv, c->m->block_size, c->kv.n_blocks, (int32_t)n_seqs, bytes, c->m->n_caches, err);
+    free(bytes);
+    return r;
+}
+
+struct grappa_context *grappa_context_new(struct grappa_model *m, const struct grappa_context_params *params,
+                                          struct grappa_err *err)
+{
+    struct err e = ERR_INIT;
+    struct grappa_context_params p = params ? *params : (struct grappa_context_params){0};
+    struct grappa_context *c = xcalloc(1, sizeof *c);
+    c->m = m;
+    c->n_batch = p.n_batch ? p.n_batch : DEFAULT_BATCH;
+    p.n_seq_max = p.n_seq_max ? p.n_seq_max : 1;
+    if (m->user)
+        err_set(&e, ERR_RANGE, "a model has one context at a time");
+    else if (p.n_seq_max > MAX_SEQS)
+        err_set(&e, ERR_RANGE, "%u sequences: at most %d", p.n_seq_max, MAX_SEQS);
+    if (e.code || choose_size(c, &p, &e) < 0)
+        goto failed;
+    if (c->n_batch > c->n_ctx)
+        c->n_batch = c->n_ctx;
+    if (make_kv(c, p.n_seq_max, &e) < 0 || make_host(c, &e) < 0 || bind_caches(c, &e) < 0)
+        goto failed;
+    m->user = c;
+    return c;
+failed:
+    engine_fail(err, &e);
+    grappa_context_free(c);
+    return NULL;
+}
+
+void grappa_context_free(struct grappa_context *c)
+{
+    if (!c)
+        return;
+    if (c->m->user == c)
+        c->m->user = NULL;
+    struct host *t = &c->host;
+    void *all[] = {t->embeddings,    t->cos[0],
+                   t->cos[1],        t->sin[0],
+                   t->sin[1],        t->pos,
+                   t->past_lens,     t->subsequence_begins,
+                   t->block_indices, t->block_indices_begins,
+                   t->out_rows,      c->row_of,
+                   c->seq_tokens,    c->old_len,
+                   c->logits_own};
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+        free(all[i]);
+    kv_release(&c->kv);
+    buf_release(&c->profile);
+    free(c);
+}
+
+uint32_t grappa_n_ctx(const struct grappa_context *c)
+{
+    return c->n_ctx;
+}
+
+uint32_t grappa_n_batch(const struct grappa_context *c)
+{
+    return c->n_batch;
+}
+
+/* ---- checking a batch ---- */
+
+static int32_t seq_of(const struct grappa_batch *b, size_t i)
+{
+    return b->seq_id ? b->seq_id[i] : 0;
+}
+
+static bool wanted(const struct grappa_batch *b, size_t i)
+{
+    return b->logits ? b->logits[i] != 0 : i + 1 == b->n;
+}
+
+static int check_token(struct grappa_context *c, const struct grappa_batch *b, size_t i, struct err *err)
+{
+    int32_t seq = seq_of(b, i);
+    if (b->token[i] < 0 || (uint32_t)b->token[i] >= c->m->arch->h.n_vocab)
+        return err_set(err, ERR_RANGE, "token id %d is out of range: the model has %u", b->token[i],
+                       c->m->arch->h.n_vocab);
+    if (seq < 0 || seq >= c->kv.n_seqs)
+        return err_set(err, ERR_RANGE, "sequence %d is out of range: the context has %d", seq, c->kv.n_seqs);
+    int32_t at = c->kv.seqs[seq].n_tokens + c->seq_tokens[seq]++;
+    if (b->pos && b->pos[i] != at)
+        return err_set(err, ERR_RANGE, "position %d of sequence %d doesn't continue it at %d", b->pos[i], seq,
+                       at);
+    if ((uint32_t)at >= c->n_ctx)
+        return err_set(err, ERR_RANGE, "sequence %d is longer than the context of %u tokens", seq, c->n_ctx);
+    return 0;
+}
+
+static int check_batch(struct grappa_context *c, const struct grappa_batch *b, struct err *err)
+{
+    if (b->n == 0)
+        return err_set(err, ERR_RANGE, "an empty batch");
+    memset(c->seq_tokens, 0, (size_t)c->kv.n_seqs * sizeof *c->seq_tokens);
+    for (size_t i = 0; i < b->n; i++) {
+        if (check_token(c, b, i, err) < 0)
+            return -1;
+    }
+    int64_t blocks = 0;
+    for (int32_t s = 0; s < c->kv.n_seqs; s++)
+        blocks += kv_blocks_for(&c->kv, s, c->seq_tokens[s]);
+    if (blocks > c->kv.n_free)
+        return err_set(err, ERR_RANGE, "the context of %u tokens is full", c->n_ctx);
+    return 0;
+}
+
+/* ---- one slice: tokens [first, first + n) of a batch ---- */
+
+/* Gives each token its row, grouped by sequence, and fills what depends on rows and sequences. The sequences
+ * grow here. Returns how many sequences take part. */
+static int32_t lay_out(struct grappa_context *c, const struct grappa_batch *b, size_t first, size_t n)
+{
+    struct host *t = &c->host;
+    int32_t rows = 0, used = 0, blocks = 0;
+    memset(c->seq_tokens, 0, (size_t)c->kv.n_seqs * sizeof *c->seq_tokens);
+    for (size_t i = 0; i < n; i++)
+        c->seq_tokens[seq_of(b, first + i)]++;
+    t->max_context_len = 0;
+    for (int32_t s = 0; s < c->kv.n_seqs; s++) {
+        int32_t count = c->seq_tokens[s];
+        if (count == 0)
+            continue;
+        struct kv_seq *seq = &c->kv.seqs[s];
+        t->past_lens[used] = seq->n_tokens;
+        t->subsequence_begins[used] = rows;
+        t->block_indices_begins[used] = blocks;
+        for (int32_t i = 0; i < count; i++)
+            t->pos[rows + i] = seq->n_tokens + i;
+        kv_extend(&c->kv, s, count);
+        memcpy(t->block_indices + blocks, seq->blocks, (size_t)seq->n_blocks * sizeof *seq->blocks);
+        blocks += seq->n_blocks;
+        c->seq_tokens[s] = rows; /* from here on: the next row of this sequence */
+        rows += count;
+        if (seq->n_tokens > t->max_context_len)
+            t->max_context_len = seq->n_tokens;
+        used++;
+    }
+    t->subsequence_begins[used] = rows;
+    t->block_indices_begins[used] = blocks;
+    for (size_t i = 0; i < n; i++)
+        c->row_of[i] = c->seq_tokens[seq_of(b, first + i)]++;
+    return used;
+}
+
+static void embed(struct grappa_context *c, int32_t token, float *row)
+{
+    const struct gguf_tensor *e = c->m->arch->embd;
+    size_t width = c->m->arch->h.n_embd;
+    quant_dequantize(e->type, e->data + (size_t)token * (e->size / e->ne[1]), width, row);
+    float scale = c->m->arch->embd_scale;
+    if (scale == 1.0f)
+        return;
+    for (size_t i = 0; i < width; i++)
+        row[i] *= scale;
+}
+
+static int bind_slice(struct grappa_context *c, int64_t rows, int64_t n_seqs, int64_t n_out, struct err *err)
+{
+    struct host *t = &c->host;
+    struct ov_program *p = c->m->program;
+    static const char *const cos_names[] = {"rope.cos", "rope_swa.cos"}, *const sin_names[] = {
+                                                                             "rope.sin", "rope_swa.sin"};
+    int64_t half = c->m->arch->h.n_rot / 2;
+    for (int i = 0; i < 2; i++) {
+        if (!c->m->arch->rope_used[i])
+            continue;
+        int64_t dims[] = {rows, 1, 1, half};
+        rope_fill(&c->m->arch->rope[i], c->n_ctx, t->pos, (size_t)rows, t->cos[i], t->sin[i]);
+        if (ov_bind(p, cos_names[i], OV_ELEM_F32, 4, dims, t->cos[i], err) < 0 ||
+            ov_bind(p, sin_names[i], OV_ELEM_F32, 4, dims, t->sin[i], err) < 0)
+            return -1;
+    }
+    const struct {
+        const char *name;
+        int32_t *data;
+        int64_t n;
+    } lists[] = {{"past_lens", t->past_lens, n_seqs},
+                 {"subsequence_begins", t->subsequence_begins, n_seqs + 1},
+                 {"block_indices", t->block_indices, t->block_indices_begins[n_seqs]},
+                 {"block_indices_begins", t->block_indices_begins, n_seqs + 1},
+                 {"out_rows", t->out_rows, n_out}};
+    for (size_t i = 0; i < sizeof lists / sizeof *lists; i++) {
+        if (ov_bind(p, lists[i].name, OV_ELEM_I32, 1, &lists[i].n, lists[i].data, err) < 0)
+            return -1;
+    }
+    int64_t dims[] = {rows, c->m->arch->h.n_embd};
+    if (ov_bind(p, "embeddings", OV_ELEM_F32, 2, dims, t->embeddings, err) < 0)
+        return -1;
+    return ov_bind(p, "max_context_len", OV_ELEM_I32, 0, dims, &t->max_context_len, err);
+}
+
+static int run_slice(struct grappa_context *c, const struct grappa_batch *b, size_t first, size_t n,
+                     int32_t *n_out, struct err *err)
+{
+    struct host *t = &c->host;
+    int32_t n_seqs = lay_out(c, b, first, n), out = 0;
+    size_t width = c->m->arch->h.n_embd;
+    for (size_t i = 0; i < n; i++) {
+        embed(c, b->token[first + i], t->embeddings + (size_t)c->row_of[i] * width);
+        if (wanted(b, first + i))
+            t->out_rows[out++] = c->row_of[i];
+    }
+    *n_out = out;
+    if (out == 0) /* a graph wants at least one; nobody will look at it */
+        t->out_rows[out++] = 0;
+    if (bind_slice(c, (int64_t)n, n_seqs, out, err) < 0 || ov_infer(c->m->program, err) < 0)
+        return -1;
+    if (c->m->profile)
+        ov_profile_add(c->m->program);
+    if (!c->m->packed && n == 1) {
+        /* After a prefill and a step of one token the plugin has packed what it needs. */
+        c->m->packed = true;
+        image_drop(&c->m->image);
+    }
+    return 0;
+}
+
+/* Logits of several slices, one behind the other. */
+static int collect(struct grappa_context *c, const float *logits, size_t n, struct err *err)
+{
+    size_t have = (size_t)c->n_logits * c->m->arch->h.n_vocab;
+    if (have + n > c->logits_own_size) {
+        float *p = realloc(c->logits_own, (have + n) * sizeof *p);
+        if (!p)
+            return err_set(err, ERR_MEMORY, "no memory for the logits of the batch");
+        c->logits_own = p;
+        c->logits_own_size = have + n;
+    }
+    memcpy(c->logits_own + have, logits, n * sizeof *logits);
+    return 0;
+}
+
+static int run(struct grappa_context *c, const struct grappa_batch *b, struct err *err)
+{
+    bool whole = b->n <= c->n_batch;
+    c->n_logits = 0;
+    for (size_t first = 0, n; first < b->n; first += n) {
+        int32_t n_out;
+        size_t size;
+        n = b->n - first < c->n_batch ? b->n - first : c->n_batch;
+        if (run_slice(c, b, first, n, &n_out, err) < 0)
+            return -1;
+        if (n_out == 0)
+            continue;
+        c->logits = ov_output(c->m->program, "logits", &size, err);
+        if (!c->logits)
+            return -1;
+        if (size < (size_t)n_out * c->m->arch->h.n_vocab)
+            return err_set(err, ERR_DEVICE, "the device gave %zu logits for %d tokens", size, n_out);
+        if (!whole && collect(c, c->logits, (size_t)n_out * c->m->arch->h.n_vocab, err) < 0)
+            return -1;
+        c->n_logits += n_out;
+    }
+    if (!whole)
+        c->logits = c->logits_own;
+    return 0;
+}
+
+int grappa_decode(struct grappa_context *c, const struct grappa_batch *batch, struct grappa_err *err)
+{
+    struct err e = ERR_INIT;
+    if (check_batch(c, batch, &e) < 0)
+        return engine_fail(err, &e);
+    for (int32_t s = 0; s < c->kv.n_seqs; s++)
+        c->old_len[s] = c->kv.seqs[s].n_tokens;
+    if (run(c, batch, &e) == 0)
+        return 0;
+    for (int32_t s = 0; s < c->kv.n_seqs; s++)
+        kv_trim(&c->kv, s, c->old_len[s]);
+    c->n_logits = 0;
+    return engine_fail(err, &e);
+}
+
+const float *grappa_logits(struct grappa_context *c, int32_t i)
+{
+    if (i < 0)
+        i += c->n_logits;
+    if (i < 0 || i >= c->n_logits)
+        return NULL;
+    return c->logits + (size_t)i * c->m->arch->h.n_vocab;
+}
+
+int32_t grappa_n_logits(const struct grappa_context *c)
+{
+    return c->n_logits;
+}
+
+/* ---- sequences ---- */
+
+static int check_seq(const struct grappa_context *c, int32_t seq, struct err *err)
+{
+    if (seq >= 0 && seq < c->kv.n_seqs)
+        return 0;
+    return err_set(err, ERR_RANGE, "sequence %d is out of range: the context has %d", seq, c->kv.n_seqs);
+}
+
+int32_t grappa_seq_len(const struct grappa_context *c, int32_t seq)
+{
+    return check_seq(c, seq, NULL) < 0 ? 0 : c->kv.seqs[seq].n_tokens;
+}
+
+int grappa_seq_trim(struct grappa_context *c, int32_t seq, int32_t n, struct grappa_err *err)
+{
+    struct err e = ERR_INIT;
+    if (check_seq(c, seq, &e) < 0)
+        return engine_fail(err, &e);
+    if (n < 0 || n > c->kv.seqs[seq].n_tokens) {
+        err_set(&e, ERR_RANGE, "sequence %d holds %d tokens, it can't be cut to %d", seq,
+                c->kv.seqs[seq].n_tokens, n);
+        return engine_fail(err, &e);
+    }
+    kv_trim(&c->kv, seq, n);
+    return 0;
+}
+
+int grappa_seq_copy(struct grappa_context *c, int32_t src, int32_t dst, struct grappa_err *err)
+{
+    struct err e = ERR_INIT;
+    if (check_seq(c, src, &e) < 0 || check_seq(c, dst, &e) < 0)
+        return engine_fail(err, &e);
+    kv_copy(&c->kv, src, dst);
+    return 0;
+}
+
+const char *grappa_profile(struct grappa_context *c)
+{
+    buf_clear(&c->profile);
+    ov_profile_print(c->m->program, &c->profile);
+    return c->profile.p ? c->profile.p : "";
+}

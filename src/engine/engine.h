@@ -1,0 +1,65 @@
+/* What the files of the engine share: the objects behind grappa.h. */
+#ifndef ENGINE_ENGINE_H
+#define ENGINE_ENGINE_H
+
+#include "arch/arch.h"
+#include "base/err.h"
+#include "base/mem.h"
+#include "engine/image.h"
+#include "engine/kv.h"
+#include "gguf/gguf.h"
+#include "ov/ov.h"
+#include "vocab/vocab.h"
+
+#include <grappa.h>
+
+struct grappa_file {
+    struct gguf *g;
+    struct arch_model *arch; /* which tensors are used and how; NULL when the file can't run */
+    bool own_arch;           /* built for this file alone, not a model's */
+    struct arena names;
+    const char **tensor_names, **keys; /* terminated copies, by index */
+};
+
+struct grappa_vocab {
+    struct vocab *v;
+    const struct gguf *g;
+    struct gguf *own_g; /* when loaded without a model */
+};
+
+struct engine_cache { /* a cache input of the compiled graph */
+    char name[32];
+    struct ov_port port;
+    size_t block_bytes;
+};
+
+struct grappa_model {
+    struct grappa_file file;
+    struct grappa_vocab vocab;
+    struct arch_model *arch;
+    struct buf xml;
+    struct image image;
+    struct ov_program *program;
+    struct engine_cache *caches; /* key and value of each layer, in turn */
+    size_t n_caches;
+    int32_t block_size; /* tokens in a KV block */
+    bool profile;
+    bool packed;                 /* the plugin has its own copy of the weights */
+    struct grappa_context *user; /* a compiled graph has one request: one context at a time */
+    struct grappa_model_stats stats;
+};
+
+/* Copies an internal error to the caller's; returns -1. */
+int engine_fail(struct grappa_err *out, const struct err *err);
+
+/* The process's one OpenVINO core. */
+struct ov_runtime *engine_runtime(struct err *err);
+
+double engine_seconds(void);            /* monotonic clock */
+uint64_t engine_memory_available(void); /* bytes; 0 when unknown */
+
+/* Takes over `g`; `arch` (may be NULL) stays the caller's. */
+void engine_file_init(struct grappa_file *f, struct gguf *g, struct arch_model *arch);
+void engine_file_release(struct grappa_file *f);
+
+#endif

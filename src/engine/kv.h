@@ -1,0 +1,47 @@
+/* The KV cache: one pool of blocks for all sequences and layers. A block holds `block_size` tokens in every
+ * layer; a sequence is a list of blocks. Blocks are counted, so that sequences may share a beginning; a
+ * shared block is copied before it is written to. */
+#ifndef ENGINE_KV_H
+#define ENGINE_KV_H
+
+#include "base/err.h"
+
+#include <stddef.h>
+#include <stdint.h>
+
+/* One tensor of the cache, key or value of a layer: [n_blocks, …]. */
+struct kv_tensor {
+    char *data;
+    size_t block_bytes;
+};
+
+struct kv_seq {
+    int32_t *blocks; /* room for the whole pool */
+    int32_t n_blocks, n_tokens;
+};
+
+struct kv {
+    int32_t block_size, n_blocks, n_free;
+    int32_t *free_list;
+    int32_t *refs; /* by block */
+    struct kv_seq *seqs;
+    int32_t n_seqs;
+    struct kv_tensor *tensors;
+    size_t n_tensors;
+};
+
+/* n_tensors entries of block_bytes are given; their memory is mapped here and touched only when used. */
+int kv_init(struct kv *kv, int32_t block_size, int32_t n_blocks, int32_t n_seqs, const size_t *block_bytes,
+            size_t n_tensors, struct err *err);
+void kv_release(struct kv *kv);
+
+/* Blocks that n more tokens of a sequence would take from the pool, a copy of a shared last block included.
+ */
+int32_t kv_blocks_for(const struct kv *kv, int32_t seq, int32_t n);
+/* Makes room for n more tokens and counts them as held. -1 when the pool is empty; then nothing has changed.
+ */
+int kv_extend(struct kv *kv, int32_t seq, int32_t n);
+void kv_trim(struct kv *kv, int32_t seq, int32_t n_tokens);
+void kv_copy(struct kv *kv, int32_t src, int32_t dst);
+
+#endif

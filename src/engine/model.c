@@ -1,0 +1,226 @@
+/* Loading a model: file, vocabulary, graph, blob, compilation. */
+#include "engine/engine.h"
+
+#include "base/log.h"
+#include "base/mem.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+enum { PROPERTIES_MAX = 16, OWN_PROPERTIES_MAX = 8 };
+
+static const struct type_name {
+    const char *name;
+    enum grappa_type type;
+} type_names[] = {
+    {"f32", GRAPPA_TYPE_F32}, {"f16", GRAPPA_TYPE_F16}, {"bf16", GRAPPA_TYPE_BF16}, {"u8", GRAPPA_TYPE_U8},
+    {"u4", GRAPPA_TYPE_U4},   {"q8_0", GRAPPA_TYPE_U8}, {"q4_0", GRAPPA_TYPE_U4},
+};
+
+int grappa_type_parse(const char *name, enum grappa_type *out)
+{
+    for (size_t i = 0; i < sizeof type_names / sizeof *type_names; i++) {
+        if (strcmp(name, type_names[i].name) == 0) {
+            *out = type_names[i].type;
+            return 0;
+        }
+    }
+    return -1;
+}
+
+static const char *type_text(enum grappa_type type)
+{
+    for (size_t i = 0; i < sizeof type_names / sizeof *type_names; i++) {
+        if (type_names[i].type == type)
+            return type_names[i].name;
+    }
+    return NULL;
+}
+
+/* OpenVINO's properties out of ours; those of the caller come last and win. Returns how many. */
+static int properties(const struct grappa_model_params *o, struct ov_prop *out, char *threads,
+                      size_t threads_size, struct err *err)
+{
+    size_t n = 0;
+    out[n++] = (struct ov_prop){"PERFORMANCE_HINT", "LATENCY"};
+    if (o->n_threads > 0) {
+        snprintf(threads, threads_size, "%d", o->n_threads);
+        out[n++] = (struct ov_prop){"INFERENCE_NUM_THREADS", threads};
+    }
+    if (o->precision)
+        out[n++] = (struct ov_prop){"INFERENCE_PRECISION_HINT", type_text(o->precision)};
+    if (o->type_k)
+        out[n++] = (struct ov_prop){"KEY_CACHE_PRECISION", type_text(o->type_k)};
+    if (o->type_v)
+        out[n++] = (struct ov_prop){"VALUE_CACHE_PRECISION", type_text(o->type_v)};
+    if (o->profile)
+        out[n++] = (struct ov_prop){"PERF_COUNT", "YES"};
+    for (size_t i = 0; i < o->n_properties; i++) {
+        size_t at = 0;
+        while (at < n && strcmp(out[at].key, o->properties[i].key) != 0)
+            at++;
+        if (at == PROPERTIES_MAX)
+            return err_set(err, ERR_USAGE, "more than %d OpenVINO properties",
+                           PROPERTIES_MAX - OWN_PROPERTIES_MAX);
+        out[at] = (struct ov_prop){o->properties[i].key, o->properties[i].value};
+        n = at == n ? n + 1 : n;
+    }
+    return (int)n;
+}
+
+/* The cache inputs' types and shapes, which the plugin has chosen, and with them the size of a block. */
+static int ask_caches(struct grappa_model *m, struct err *err)
+{
+    m->n_caches = 2 * (size_t)m->arch->n_caches;
+    m->caches = xcalloc(m->n_caches, sizeof *m->caches);
+    for (size_t i = 0; i < m->n_caches; i++) {
+        struct engine_cache *c = &m->caches[i];
+        const struct arch_cache *a = &m->arch->caches[i / 2];
+        snprintf(c->name, sizeof c->name, "%s_cache.%zu", i % 2 ? "value" : "key", i / 2);
+        if (ov_input_port(m->program, c->name, &c->port, err) < 0)
+            return -1;
+        const int64_t *d = c->port.dims;
+        if (c->port.rank != 4 || d[1] < 1 || d[2] < 1 || d[3] < 1 || ov_elem_bits(c->port.elem) == 0)
+            return err_set(err, ERR_DEVICE, "the device leaves the shape of %s open", c->name);
+        c->block_bytes = (size_t)(d[1] * d[2] * d[3]) * (size_t)ov_elem_bits(c->port.elem) / 8;
+        /* Scales of a quantised cache may add rows to a block, never take tokens from it: the smaller of the
+         * two middle dimensions over all caches is the number of tokens. On a GPU keys lie transposed. */
+        int64_t tokens = d[2] == (int64_t)(i % 2 ? a->v_size : a->k_size) && d[3] < d[2] ? d[3] : d[2];
+        if (m->block_size == 0 || tokens < m->block_size)
+            m->block_size = (int32_t)tokens;
+    }
+    return 0;
+}
+
+struct load_progress {
+    const struct grappa_model_params *params;
+    float from, to;
+};
+
+static bool report(float done, void *user)
+{
+    const struct load_progress *p = user;
+    return !p->params->progress ||
+           p->params->progress(p->from + (p->to - p->from) * done, p->params->progress_user);
+}
+
+static int build(struct grappa_model *m, struct gguf *g, const struct grappa_model_params *o,
+                 struct buf *tail, struct err *err)
+{
+    struct arch_options options = {
+        .device = o->device,
+        .rope_scaling = o->rope_scaling,
+        .rope_scale = o->rope_scale,
+        .rope_freq_base = o->rope_freq_base,
+        .rope_freq_scale = o->rope_freq_scale,
+        .yarn_orig_ctx = o->yarn_orig_ctx,
+        .yarn_ext_factor = o->yarn_ext_factor,
+        .yarn_attn_factor = o->yarn_attn_factor,
+        .yarn_beta_slow = o->yarn_beta_slow,
+        .yarn_beta_fast = o->yarn_beta_fast,
+    };
+    m->arch = arch_build(g, &options, err);
+    if (!m->arch)
+        return -1;
+    m->vocab.v = vocab_new(g, err);
+    if (!m->vocab.v)
+        return -1;
+    m->vocab.g = g;
+    if (vocab_n_tokens(m->vocab.v) > (int32_t)m->arch->h.n_vocab)
+        return err_set(err, ERR_FORMAT, "%d tokens in the vocabulary, but %u rows in token_embd.weight",
+                       vocab_n_tokens(m->vocab.v), m->arch->h.n_vocab);
+    return ir_write(m->arch->graph, weights_blob_size(m->arch->weights), &m->xml, tail, err);
+}
+
+static int compile(struct grappa_model *m, const struct grappa_model_params *o, struct err *err)
+{
+    struct ov_prop props[PROPERTIES_MAX + OWN_PROPERTIES_MAX];
+    char threads[16];
+    int n = properties(o, props, threads, sizeof threads, err);
+    struct ov_runtime *rt = n < 0 ? NULL : engine_runtime(err);
+    if (!rt)
+        return -1;
+    m->program = ov_compile(rt, o->device ? o->device : "CPU", buf_str(&m->xml), m->image.p, m->image.size,
+                            props, (size_t)n, err);
+    return m->program ? ask_caches(m, err) : -1;
+}
+
+struct grappa_model *grappa_model_load(const char *path, const struct grappa_model_params *params,
+                                       struct grappa_err *err)
+{
+    struct err e = ERR_INIT;
+    struct grappa_model_params o = params ? *params : (struct grappa_model_params){0};
+    struct grappa_model *m = xcalloc(1, sizeof *m);
+    struct buf tail = {0};
+    double start = engine_seconds();
+    struct gguf *g = gguf_open(path, &e);
+    if (!g)
+        goto failed;
+    if (build(m, g, &o, &tail, &e) < 0)
+        goto failed;
+    double built = engine_seconds();
+    struct load_progress filling = {&o, 0.0f, 0.7f};
+    if (image_make(&m->image, g, m->arch->weights, &tail, (struct image_progress){report, &filling}, &e) < 0)
+        goto failed;
+    double filled = engine_seconds();
+    if (compile(m, &o, &e) < 0)
+        goto failed;
+    report(1.0f, &(struct load_progress){&o, 0.0f, 1.0f});
+    buf_release(&tail);
+    gguf_drop_pages(g);
+    engine_file_init(&m->file, g, m->arch);
+    m->profile = o.profile;
+    m->stats =
+        (struct grappa_model_stats){engine_seconds() - start, built - start, engine_seconds() - filled};
+    log_info("%s: graph of %zu nodes in %.2f s, weights in %.2f s, compiled in %.2f s", path,
+             ir_n_nodes(m->arch->graph), built - start, filled - built, m->stats.compile_s);
+    return m;
+failed:
+    if (strncmp(e.text, path, strlen(path)) != 0) /* errors of the file itself name it already */
+        err_prefix(&e, "%s", path);
+    engine_fail(err, &e);
+    buf_release(&tail);
+    m->file.g = g;
+    grappa_model_free(m);
+    return NULL;
+}
+
+void grappa_model_free(struct grappa_model *m)
+{
+    if (!m)
+        return;
+    ov_program_free(m->program);
+    image_release(&m->image);
+    vocab_free(m->vocab.v);
+    arch_free(m->arch);
+    buf_release(&m->xml);
+    free(m->caches);
+    engine_file_release(&m->file);
+    free(m);
+}
+
+const struct grappa_vocab *grappa_model_vocab(const struct grappa_model *m)
+{
+    return &m->vocab;
+}
+
+const struct grappa_file *grappa_model_file(const struct grappa_model *m)
+{
+    return &m->file;
+}
+
+uint32_t grappa_model_n_ctx_train(const struct grappa_model *m)
+{
+    return m->arch->h.n_ctx_train;
+}
+
+const char *grappa_model_ir(const struct grappa_model *m, size_t *len)
+{
+    *len = m->xml.n;
+    return m->xml.p;
+}
+
+void grappa_model_stats(const struct grappa_model *m, struct grappa_model_stats *out)
+{
+    *out = m->stats;
+}

@@ -1,0 +1,283 @@
+/* Vocabulary, streams, sampling and chat behind grappa.h: thin, the work is in their rooms. */
+#include "engine/engine.h"
+
+#include "base/mem.h"
+#include "chat/chat.h"
+#include "sampler/sampler.h"
+
+#include <stdlib.h>
+
+/* ---- vocabulary ---- */
+
+struct grappa_vocab *grappa_vocab_load(const char *path, struct grappa_err *err)
+{
+    struct err e = ERR_INIT;
+    struct gguf *g = gguf_open(path, &e);
+    struct vocab *v = g ? vocab_new(g, &e) : NULL;
+    if (!v) {
+        engine_fail(err, &e);
+        gguf_close(g);
+        return NULL;
+    }
+    struct grappa_vocab *out = xmalloc(sizeof *out);
+    *out = (struct grappa_vocab){v, g, g};
+    return out;
+}
+
+void grappa_vocab_free(struct grappa_vocab *v)
+{
+    if (!v)
+        return;
+    vocab_free(v->v);
+    gguf_close(v->own_g);
+    free(v);
+}
+
+int32_t grappa_vocab_n_tokens(const struct grappa_vocab *v)
+{
+    return vocab_n_tokens(v->v);
+}
+
+grappa_token grappa_vocab_bos(const struct grappa_vocab *v)
+{
+    return vocab_bos(v->v);
+}
+
+grappa_token grappa_vocab_eos(const struct grappa_vocab *v)
+{
+    return vocab_eos(v->v);
+}
+
+bool grappa_vocab_add_bos(const struct grappa_vocab *v)
+{
+    return vocab_add_bos(v->v);
+}
+
+bool grappa_vocab_is_eog(const struct grappa_vocab *v, grappa_token t)
+{
+    return vocab_is_eog(v->v, t);
+}
+
+int64_t grappa_tokenize(const struct grappa_vocab *v, const char *text, size_t len, bool add_special,
+                        bool parse_special, grappa_token *out, size_t max, struct grappa_err *err)
+{
+    struct err e = ERR_INIT;
+    struct token_list ids = {0};
+    if (vocab_tokenize(v->v, (struct str){text, len}, add_special, parse_special, &ids, &e) < 0) {
+        free(ids.p);
+        return engine_fail(err, &e);
+    }
+    size_t n = ids.n < max ? ids.n : max;
+    if (n)
+        memcpy(out, ids.p, n * sizeof *out);
+    free(ids.p);
+    return (int64_t)ids.n;
+}
+
+size_t grappa_token_piece(const struct grappa_vocab *v, grappa_token t, bool special, char *out, size_t max)
+{
+    struct buf b = {0};
+    vocab_piece(v->v, t, 0, special, &b);
+    size_t n = b.n;
+    if (n && max)
+        memcpy(out, b.p, n < max ? n : max);
+    buf_release(&b);
+    return n;
+}
+
+struct grappa_stream {
+    const struct vocab *v;
+    bool special;
+    struct utf8_stream held;
+    struct buf piece, text;
+};
+
+struct grappa_stream *grappa_stream_new(const struct grappa_vocab *v, bool special)
+{
+    struct grappa_stream *s = xcalloc(1, sizeof *s);
+    s->v = v->v;
+    s->special = special;
+    return s;
+}
+
+void grappa_stream_free(struct grappa_stream *s)
+{
+    if (!s)
+        return;
+    buf_release(&s->piece);
+    buf_release(&s->text);
+    free(s);
+}
+
+static const char *stream_text(const struct grappa_stream *s, size_t *len)
+{
+    *len = s->text.n;
+    return s->text.p ? s->text.p : "";
+}
+
+const char *grappa_stream_add(struct grappa_stream *s, grappa_token t, size_t *len)
+{
+    buf_clear(&s->piece);
+    buf_clear(&s->text);
+    vocab_piece(s->v, t, 0, s->special, &s->piece);
+    utf8_stream_add(&s->held, buf_str(&s->piece), &s->text);
+    return stream_text(s, len);
+}
+
+const char *grappa_stream_end(struct grappa_stream *s, size_t *len)
+{
+    buf_clear(&s->text);
+    utf8_stream_end(&s->held, &s->text);
+    return stream_text(s, len);
+}
+
+/* ---- sampling ---- */
+
+struct grappa_sampler {
+    struct sampler *s;
+};
+
+/* The parameters that both structs have under one name; a row is a field. */
+#define SAMPLER_FIELDS(X)                                                                                    \
+    X(seed)                                                                                                  \
+    X(temp) X(dynatemp_range) X(dynatemp_exponent) X(top_k) X(top_p) X(min_p) X(typical_p) X(top_n_sigma)    \
+        X(xtc_probability) X(xtc_threshold) X(min_keep) X(repeat_penalty) X(frequency_penalty)               \
+            X(presence_penalty) X(repeat_last_n) X(dry_multiplier) X(dry_base) X(dry_allowed_length)         \
+                X(dry_penalty_last_n) X(dry_breakers) X(n_dry_breakers) X(mirostat) X(mirostat_tau)          \
+                    X(mirostat_eta) X(ignore_eos) X(n_bias) X(samplers) X(n_ctx)
+
+void grappa_sampler_defaults(struct grappa_sampler_params *out)
+{
+    struct sampler_params d = sampler_defaults();
+    *out = (struct grappa_sampler_params){0};
+#define X(field) out->field = d.field;
+    SAMPLER_FIELDS(X)
+#undef X
+}
+
+struct grappa_sampler *grappa_sampler_new(const struct grappa_vocab *v, const struct grappa_sampler_params *p,
+                                          struct grappa_err *err)
+{
+    struct err e = ERR_INIT;
+    struct sampler_params o = {0};
+    struct buf names = {0};
+    struct sampler *s = NULL;
+#define X(field) o.field = p->field;
+    SAMPLER_FIELDS(X)
+#undef X
+    struct sampler_bias *bias = xcalloc(p->n_bias, sizeof *bias);
+    for (size_t i = 0; i < p->n_bias; i++)
+        bias[i] = (struct sampler_bias){p->bias[i].token, p->bias[i].bias};
+    o.bias = bias;
+    if (!p->sampling_seq || sampler_seq_names(p->sampling_seq, &names, &e) == 0) {
+        if (p->sampling_seq)
+            o.samplers = names.p ? names.p : "";
+        s = sampler_new(&o, v->v, &e);
+    }
+    free(bias);
+    buf_release(&names);
+    if (!s) {
+        engine_fail(err, &e);
+        return NULL;
+    }
+    struct grappa_sampler *out = xmalloc(sizeof *out);
+    out->s = s;
+    return out;
+}
+
+void grappa_sampler_free(struct grappa_sampler *s)
+{
+    if (!s)
+        return;
+    sampler_free(s->s);
+    free(s);
+}
+
+void grappa_sampler_reset(struct grappa_sampler *s)
+{
+    sampler_reset(s->s);
+}
+
+uint32_t grappa_sampler_seed(const struct grappa_sampler *s)
+{
+    return sampler_seed(s->s);
+}
+
+grappa_token grappa_sample(struct grappa_sampler *s, const float *logits)
+{
+    return sampler_sample(s->s, logits);
+}
+
+void grappa_sampler_accept(struct grappa_sampler *s, grappa_token t)
+{
+    sampler_accept(s->s, t);
+}
+
+/* ---- chat ---- */
+
+static void json_string(struct buf *out, const char *z)
+{
+    buf_putc(out, '"');
+    for (const char *p = z; *p; p++) {
+        unsigned char c = (unsigned char)*p;
+        if (c == '"' || c == '\\')
+            buf_printf(out, "\\%c", c);
+        else if (c < 0x20)
+            buf_printf(out, "\\u%04x", c);
+        else
+            buf_putc(out, (char)c);
+    }
+    buf_putc(out, '"');
+}
+
+static struct str template_source(const struct grappa_vocab *v, const char *override)
+{
+    struct str source = {0};
+    if (override) {
+        const char *builtin = chat_template_builtin(override);
+        return str_of(builtin ? builtin : override);
+    }
+    gguf_string(v->g, "tokenizer.chat_template", &source, NULL);
+    return source;
+}
+
+bool grappa_has_chat_template(const struct grappa_vocab *v)
+{
+    return template_source(v, NULL).n > 0;
+}
+
+char *grappa_chat_apply(const struct grappa_vocab *v, const char *override,
+                        const struct grappa_message *messages, size_t n, bool add_generation_prompt,
+                        size_t *len, struct grappa_err *err)
+{
+    struct err e = ERR_INIT;
+    struct buf json = {0}, out = {0};
+    struct str source = template_source(v, override);
+    if (source.n == 0)
+        source = str_of(chat_template_builtin("chatml"));
+    buf_putc(&json, '[');
+    for (size_t i = 0; i < n; i++) {
+        buf_puts(&json, i ? ", {\"role\": " : "{\"role\": ");
+        json_string(&json, messages[i].role);
+        buf_puts(&json, ", \"content\": ");
+        json_string(&json, messages[i].content);
+        buf_putc(&json, '}');
+    }
+    buf_putc(&json, ']');
+    struct chat_template *t =
+        chat_template_new(source, vocab_text(v->v, vocab_bos(v->v)), vocab_text(v->v, vocab_eos(v->v)), &e);
+    if (json.failed)
+        err_set(&e, ERR_MEMORY, "the conversation is too long");
+    if (t && !json.failed &&
+        chat_template_render(t, buf_str(&json), (struct str){0}, add_generation_prompt, &out, &e) == 0 &&
+        !out.p)
+        buf_puts(&out, ""); /* an empty prompt is a prompt */
+    chat_template_free(t);
+    buf_release(&json);
+    if (e.code) {
+        engine_fail(err, &e);
+        buf_release(&out);
+    }
+    *len = out.n;
+    return out.p;
+}
