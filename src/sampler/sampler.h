@@ -20,33 +20,33 @@ struct sampler_bias {
 };
 
 struct sampler_params { /* defaults: sampler_defaults(), those of llama.cpp */
-    uint32_t seed;                  /* SAMPLER_SEED_RANDOM: drawn anew */
+    uint32_t seed;      /* SAMPLER_SEED_RANDOM: drawn anew */
     float temp, dynatemp_range, dynatemp_exponent;
     int32_t top_k;
     float top_p, min_p, typical_p, top_n_sigma;
     float xtc_probability, xtc_threshold;
     int32_t min_keep;
     float repeat_penalty, frequency_penalty, presence_penalty;
-    int32_t repeat_last_n;          /* -1: whole context, 0: off */
+    int32_t repeat_last_n; /* -1: whole context, 0: off */
     float dry_multiplier, dry_base;
     int32_t dry_allowed_length, dry_penalty_last_n;
     const char *const *dry_breakers; /* NULL: the defaults "\n", ":", "\"", "*" */
     int n_dry_breakers;
-    int32_t mirostat;               /* 0 off, 1, 2 */
+    int32_t mirostat; /* 0 off, 1, 2 */
     float mirostat_tau, mirostat_eta;
     bool ignore_eos;
     const struct sampler_bias *bias;
     size_t n_bias;
-    const char *samplers;           /* "penalties;dry;top_n_sigma;top_k;typ_p;top_p;min_p;xtc;temperature" */
-    uint32_t n_ctx;                 /* what a "last_n" of -1 means */
+    const char *samplers; /* "penalties;dry;top_n_sigma;top_k;typ_p;top_p;min_p;xtc;temperature" */
+    uint32_t n_ctx;       /* what a "last_n" of -1 means */
 };
 
 struct sampler_params sampler_defaults(void);
 
 struct sampler;
 
-/* Copies what it needs. Fails on an unknown stage name (also accepts llama.cpp's other spellings and the letters
- * of --sampling-seq through sampler_seq_names). `v` must outlive it. */
+/* Copies what it needs. Fails on an unknown stage name (also accepts llama.cpp's other spellings and the
+ * letters of --sampling-seq through sampler_seq_names). `v` must outlive it. */
 struct sampler *sampler_new(const struct sampler_params *p, const struct vocab *v, struct err *err);
 void sampler_free(struct sampler *s);
 void sampler_reset(struct sampler *s);
