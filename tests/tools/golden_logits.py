@@ -1,0 +1,63 @@
+#!/usr/bin/env python3
+"""Expected logits of the tiny models, from llama.cpp, into tests/golden/logits.
+
+    python tests/tools/golden_logits.py -- llama-logits
+
+What stands behind `--` is a command that takes FILE OUT.f32 ID,ID,… and writes the logits of all positions as
+float32 [positions, vocabulary], computed by llama.cpp on the CPU in one call with a context of 256; a program of
+thirty lines around llama_decode does it. Kept are the rows of a few positions per model, and manifest.json."""
+import argparse
+import json
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import numpy as np
+
+sys.path.insert(0, str(Path(__file__).parent))
+import tiny_models
+
+GOLDEN = tiny_models.ROOT / "tests" / "golden" / "logits"
+N = 72  # ids of a model: past the sliding windows of 32, and over two KV blocks of 32
+CONTEXT = 256  # decides between the long and short factors of longrope
+
+
+def ids_of(model):
+    return np.random.RandomState(model.seed).randint(0, tiny_models.VOCAB, size=N).tolist()
+
+
+def positions_of(model):
+    return [0, 5, 31, 33, 48, N - 1] if model in tiny_models.FAMILIES else [0, 40, N - 1]
+
+
+def run(command, path, ids):
+    with tempfile.NamedTemporaryFile(suffix=".f32") as out:
+        text = ",".join(map(str, ids))
+        subprocess.run([*command, path, out.name, text], check=True, stdout=subprocess.DEVNULL)
+        return np.fromfile(out.name, np.float32).reshape(len(ids), tiny_models.VOCAB)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--version", default="llama.cpp b11434, CPU", help="what made them, for the manifest")
+    parser.add_argument("command", nargs="+")
+    args = parser.parse_args()
+    folder = tiny_models.ensure()
+    cases = []
+    for name, model in tiny_models.MODELS.items():
+        path = folder / f"{name}.gguf"
+        ids, positions = ids_of(model), positions_of(model)
+        logits = run(args.command, path, ids)
+        assert np.isfinite(logits).all(), name
+        print(f"{name:20} spread {logits.std():.3f}, largest {np.abs(logits).max():.2f}")
+        logits[positions].tofile(GOLDEN / f"{name}.f32")
+        cases.append({"model": name, "tensors": tiny_models.digest(path), "positions": positions, "ids": ids})
+    manifest = {"made_by": f"{args.version}: llama-logits MODEL.gguf OUT.f32 IDS", "context": CONTEXT,
+                "vocabulary": tiny_models.VOCAB, "cases": cases}  # fmt: skip
+    text = json.dumps(manifest, separators=(",", ":")).replace('{"model"', '\n{"model"')
+    (GOLDEN / "manifest.json").write_text(text + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,338 @@
+#!/usr/bin/env python3
+"""Tiny GGUF models with random weights, one for each thing a family or a tensor type does differently.
+
+    python tests/tools/tiny_models.py [folder]        (default .models/tiny)
+
+The files are the same wherever they are made: random numbers come from NumPy's frozen RandomState and become
+floats by exact arithmetic only. tests/golden/logits holds what llama.cpp computes with them, and the digest of
+each file's tensors; so a change here means new golden logits (tests/tools/golden_logits.py).
+
+Weights have a spread of 1/sqrt(inputs) and norms are near 1, which keeps activations and logits near 1 and lets
+an error anywhere show in the logits. The vocabularies are small but work: bytes, and what a BPE training on a few
+lines gives."""
+import hashlib
+import sys
+from collections import Counter
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import gguf
+import numpy as np
+from gguf import GGMLQuantizationType as T
+
+ROOT = Path(__file__).resolve().parents[2]
+FOLDER = ROOT / ".models" / "tiny"
+VOCAB = 320
+
+# --- vocabularies -----------------------------------------------------------------------------------------------
+
+TEXT = """the cat sat on the mat and the dog ran to the park where the other cats were playing in the rain
+there was once a small model that could not say much but it said the same thing every time it was asked
+once upon a time a model learned to count one two three four five six seven eight nine ten"""
+CHATML = (
+    "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
+    "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+)
+
+
+def train(space, n):
+    """The first n merges of byte-pair encoding on TEXT, words starting with `space`."""
+    words = [list(space + w) for w in TEXT.split()]
+    merges = []
+    while len(merges) < n:
+        pairs = Counter(p for w in words for p in zip(w, w[1:]))
+        pair = max(pairs, key=lambda p: (pairs[p], p))
+        merges.append(pair)
+        for w in words:
+            i = 0
+            while i + 1 < len(w):
+                if (w[i], w[i + 1]) == pair:
+                    w[i : i + 2] = [w[i] + w[i + 1]]
+                i += 1
+    return merges
+
+
+def byte_letters():
+    """The letter that stands for each byte in a byte-level vocabulary (GPT-2's table)."""
+    shown = [*range(33, 127), *range(161, 173), *range(174, 256)]
+    return [chr(b if b in shown else 256 + sum(c not in shown for c in range(b))) for b in range(256)]
+
+
+def bpe_vocab(w, pre):
+    special = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]
+    merges = train("Ġ", VOCAB - 256 - len(special))
+    tokens = byte_letters() + [a + b for a, b in merges] + special
+    w.add_tokenizer_model("gpt2")
+    w.add_tokenizer_pre(pre)
+    w.add_token_list(tokens)
+    w.add_token_types([gguf.TokenType.NORMAL] * (VOCAB - 3) + [gguf.TokenType.CONTROL] * 3)
+    w.add_token_merges([f"{a} {b}" for a, b in merges])
+    w.add_bos_token_id(VOCAB - 3)
+    w.add_eos_token_id(VOCAB - 1)
+    w.add_chat_template(CHATML)
+
+
+def spm_vocab(w):
+    letters = sorted(set(TEXT) - {"\n", " "}) + ["▁"]
+    merges = train("▁", VOCAB - 3 - 256 - len(letters))
+    pieces = [a + b for a, b in merges] + letters
+    w.add_tokenizer_model("llama")
+    w.add_token_list(["<unk>", "<s>", "</s>"] + [f"<0x{b:02X}>" for b in range(256)] + pieces)
+    w.add_token_scores([0.0] * 259 + [-float(i) for i in range(len(pieces))])
+    kinds = [gguf.TokenType.UNKNOWN, gguf.TokenType.CONTROL, gguf.TokenType.CONTROL]
+    w.add_token_types(kinds + [gguf.TokenType.BYTE] * 256 + [gguf.TokenType.NORMAL] * len(pieces))
+    w.add_bos_token_id(1)
+    w.add_eos_token_id(2)
+    w.add_unk_token_id(0)
+    w.add_add_bos_token(True)
+
+
+# --- weights ----------------------------------------------------------------------------------------------------
+
+
+def noise(rng, shape):
+    """About normal, spread 1: the sum of four integers. Exact up to the last product, on every machine."""
+    n = rng.randint(0, 1 << 16, size=(4, *shape)).sum(0) - 2 * 65535
+    return n.astype(np.float32) * np.float32(3**0.5 / (2 * 32768))
+
+
+# Types whose blocks gguf-py can read but not make: bytes of a block, and the halves in it that scale its values
+# (offset, factor). A factor for the minimum centres the values around zero.
+BLOCKS = {
+    T.Q2_K: (84, [(80, 1), (82, 1.5)]),
+    T.Q3_K: (110, [(108, 1)]),
+    T.Q4_K: (144, [(0, 1), (2, 7.5)]),
+    T.Q5_K: (176, [(0, 1), (2, 15.5)]),
+    T.Q6_K: (210, [(208, 1)]),
+    T.IQ4_NL: (18, [(0, 1)]),
+    T.IQ4_XS: (136, [(0, 1)]),
+    T.IQ3_S: (110, [(0, 1)]),
+    T.IQ3_XXS: (98, [(0, 1)]),
+    T.IQ2_S: (82, [(0, 1)]),
+    T.IQ2_XS: (74, [(0, 1)]),
+    T.IQ2_XXS: (66, [(0, 1)]),
+    T.IQ1_S: (50, [(0, 1)]),
+}
+
+
+def random_blocks(rng, shape, spread, kind):
+    """Blocks of random bytes whose scales give the values a spread."""
+    size, halves = BLOCKS[kind]
+    elements = gguf.GGML_QUANT_SIZES[kind][0]
+    blocks = rng.randint(0, 256, size=(shape[0] * shape[1] // elements, size)).astype(np.uint8)
+
+    def scale(by):
+        for at, factor in halves:
+            blocks[:, at : at + 2] = (by * np.float32(factor)).astype(np.float16).reshape(-1, 1).view(np.uint8)
+
+    rows = (shape[0], shape[1] // elements * size)
+    scale(np.full(len(blocks), 1 / 64, np.float32))
+    unit = gguf.dequantize(blocks.reshape(rows), kind).astype(np.float64).std() * 64
+    vary = rng.randint(24, 41, size=len(blocks)) / 32  # 0.75 to 1.25
+    # Two digits of the quotient: sums may round differently from machine to machine, this does not.
+    scale((float(f"{spread / unit:.2g}") * vary).astype(np.float32))
+    return blocks.reshape(rows)
+
+
+@dataclass
+class Model:
+    name: str
+    arch: str
+    seed: int
+    dim: int = 64
+    ff: int = 96
+    layers: int = 2
+    heads: int = 4
+    kv_heads: int = 2
+    head: int = 16
+    tied: bool = False
+    pre: str = ""  # pre-tokenizer of a BPE vocabulary; none: SentencePiece
+    rope_base: float = 10000.0
+    rope_dims: int = 0
+    type: T = T.F32
+    mixed: T | None = None  # attn_v and ffn_down, as in the _M mixtures
+    keys: dict = field(default_factory=dict)  # without the architecture's prefix
+    factors: dict = field(default_factory=dict)  # rope factor tensors
+
+    def write(self, path):
+        # Every tensor has a stream of its own, so that adding one leaves the others as they are.
+        w = gguf.GGUFWriter(path, self.arch)
+        self.write_keys(w)
+        for name, values, kind in self.tensors():
+            w.add_tensor(name, values, raw_dtype=kind)
+        w.write_header_to_file()
+        w.write_kv_data_to_file()
+        w.write_tensors_to_file()
+        w.close()
+
+    def write_keys(self, w):
+        w.add_name(f"tiny {self.seed}")  # not the family: llama.cpp looks for "phi3" in names
+        w.add_file_type(int(self.type))
+        w.add_vocab_size(VOCAB)
+        w.add_context_length(self.keys.get("context_length", 512))
+        w.add_embedding_length(self.dim)
+        w.add_block_count(self.layers)
+        w.add_feed_forward_length(self.ff)
+        w.add_head_count(self.heads)
+        w.add_head_count_kv(self.kv_heads)
+        w.add_layer_norm_rms_eps(1e-5)
+        w.add_rope_freq_base(self.rope_base)
+        if self.head * self.heads != self.dim:
+            w.add_key_length(self.head)
+            w.add_value_length(self.head)
+        if self.rope_dims or self.arch in ("llama", "phi3"):
+            w.add_rope_dimension_count(self.rope_dims or self.head)
+        for key, value in self.keys.items():
+            if key == "context_length":
+                continue
+            add = {str: w.add_string, int: w.add_uint32, float: w.add_float32, list: w.add_array}[type(value)]
+            add(f"{self.arch}.{key}", value)
+        bpe_vocab(w, self.pre) if self.pre else spm_vocab(w)
+
+    def rng(self, name):
+        digest = hashlib.sha256(f"{self.seed} {name}".encode()).digest()
+        return np.random.RandomState(int.from_bytes(digest[:4], "little"))
+
+    def matrix(self, name, rows, columns, spread=None):
+        spread = spread or columns**-0.5
+        kind = self.mixed if self.mixed and ("attn_v" in name or "ffn_down" in name) else self.type
+        rng = self.rng(name)
+        if kind in BLOCKS:
+            return name, random_blocks(rng, (rows, columns), spread, kind), kind
+        values = noise(rng, (rows, columns)) * np.float32(spread)
+        return name, gguf.quantize(values, kind), kind
+
+    def norm(self, name, n):
+        return name, 1 + noise(self.rng(name), (n,)) * np.float32(0.125), T.F32
+
+    def bias(self, name, n):
+        return name, noise(self.rng(name), (n,)) * np.float32(0.5), T.F32
+
+    def tensors(self):
+        # gemma3 multiplies the embedding by sqrt(dim); a tied head wants the same small spread.
+        spread = self.dim**-0.5 if self.tied else 1.0
+        yield self.matrix("token_embd.weight", VOCAB, self.dim, spread)
+        yield self.norm("output_norm.weight", self.dim)
+        if not self.tied:
+            yield self.matrix("output.weight", VOCAB, self.dim)
+        for name, values in self.factors.items():
+            yield name, np.array(values, np.float32), T.F32
+        for i in range(self.layers):
+            yield from self.attention(f"blk.{i}.")
+            yield from self.mlp(f"blk.{i}.")
+
+    def attention(self, blk):
+        q, kv = self.heads * self.head, self.kv_heads * self.head
+        yield self.norm(blk + "attn_norm.weight", self.dim)
+        if self.arch == "phi3":
+            yield self.matrix(blk + "attn_qkv.weight", q + 2 * kv, self.dim)
+        else:
+            for part, n in (("q", q), ("k", kv), ("v", kv)):
+                yield self.matrix(f"{blk}attn_{part}.weight", n, self.dim)
+                if self.arch == "qwen2":
+                    yield self.bias(f"{blk}attn_{part}.bias", n)
+        yield self.matrix(blk + "attn_output.weight", self.dim, q)
+        if self.arch in ("qwen3", "gemma3"):
+            yield self.norm(blk + "attn_q_norm.weight", self.head)
+            yield self.norm(blk + "attn_k_norm.weight", self.head)
+        if self.arch == "gemma3":
+            yield self.norm(blk + "post_attention_norm.weight", self.dim)
+
+    def mlp(self, blk):
+        yield self.norm(blk + "ffn_norm.weight", self.dim)
+        if self.arch == "phi3":
+            yield self.matrix(blk + "ffn_up.weight", 2 * self.ff, self.dim)
+        else:
+            yield self.matrix(blk + "ffn_gate.weight", self.ff, self.dim)
+            yield self.matrix(blk + "ffn_up.weight", self.ff, self.dim)
+        yield self.matrix(blk + "ffn_down.weight", self.dim, self.ff)
+        if self.arch == "gemma3":
+            yield self.norm(blk + "post_ffw_norm.weight", self.dim)
+
+
+# --- the models -------------------------------------------------------------------------------------------------
+
+LLAMA3 = {"rope_freqs.weight": [1, 1.5, 2, 4, 8, 8, 8, 8]}
+LONGROPE = {
+    "rope_factors_long.weight": [1, 1.25, 1.5, 2, 3, 5, 8, 12],
+    "rope_factors_short.weight": [1, 1, 1, 1.125, 1.25, 1.25, 1.5, 1.5],
+}
+
+
+def scaling(kind, **more):
+    return {"rope.scaling.type": kind, **{f"rope.scaling.{k}": v for k, v in more.items()}}
+
+
+def gemma3(name, seed, **more):
+    """Windows of 32 in five layers of six, as the family has it when the file names no pattern."""
+    keys = {"attention.sliding_window": 32, **more.pop("keys", {})}
+    shape = dict(layers=6, heads=2, kv_heads=1, head=32, ff=64, tied=True, rope_base=1e6)
+    return Model(name, "gemma3", seed, **{**shape, **more}, keys=keys)
+
+
+FAMILIES = [
+    Model("llama", "llama", 1),
+    Model("llama-tied", "llama", 2, tied=True, kv_heads=4, pre="llama-bpe", rope_base=500000.0),
+    Model("llama-llama3", "llama", 3, pre="llama-bpe", rope_base=500000.0, factors=LLAMA3),
+    Model("llama-linear", "llama", 4, keys=scaling("linear", factor=4.0)),
+    Model("llama-yarn", "llama", 5, keys=scaling("yarn", factor=4.0, original_context_length=64)),
+    Model("llama-head32", "llama", 6, head=32, kv_heads=1),
+    Model("qwen2", "qwen2", 7, pre="qwen2", tied=True, rope_base=1e6),
+    Model("qwen2-yarn", "qwen2", 8, pre="qwen2", rope_base=1e6, keys=scaling("yarn", factor=2.0, original_context_length=128)),
+    Model("qwen3", "qwen3", 9, pre="qwen2", tied=True, head=32, rope_base=1e6),
+    gemma3("gemma3", 10),
+    gemma3("gemma3-linear", 11, keys=scaling("linear", factor=8.0)),
+    gemma3("gemma3-pattern", 12, layers=3, keys={"attention.sliding_window_pattern": 2, "rope.freq_base_swa": 5000.0}),
+    Model("phi3", "phi3", 13, kv_heads=4, keys={"attention.sliding_window": 32}),
+    # The context that the tests ask for (256) is over the original one: the long factors count; then the short.
+    Model("phi3-long", "phi3", 14, factors=LONGROPE,
+          keys=scaling("longrope", original_context_length=64, attn_factor=1.1875)),
+    Model("phi3-short", "phi3", 15, factors=LONGROPE,
+          keys=scaling("longrope", original_context_length=256, attn_factor=1.1875)),
+    Model("phi3-partial", "phi3", 16, rope_dims=12,
+          factors={k: v[:6] for k, v in LONGROPE.items()},
+          keys=scaling("longrope", original_context_length=64, attn_factor=1.1875)),
+    Model("smollm3", "smollm3", 17, layers=4, ff=64, tied=True, pre="smollm", rope_base=5000000.0),
+]  # fmt: skip
+
+SMALL_TYPES = [T.F16, T.BF16, T.Q4_0, T.Q4_1, T.Q5_0, T.Q5_1, T.Q8_0, T.IQ4_NL, T.MXFP4]
+SUPER_TYPES = [k for k in BLOCKS if k != T.IQ4_NL] + [T.TQ1_0, T.TQ2_0]
+WIDE = dict(dim=256, ff=256, layers=1, head=64)
+QUANTISED = [
+    *(Model(f"llama-{t.name.lower()}", "llama", 100 + t, type=t) for t in SMALL_TYPES),
+    *(Model(f"llama-{t.name.lower()}", "llama", 100 + t, type=t, **WIDE) for t in SUPER_TYPES),
+    Model("llama-q4_k_m", "llama", 200, type=T.Q4_K, mixed=T.Q6_K, **WIDE),
+    Model("qwen2-q4_1", "qwen2", 201, type=T.Q4_1, pre="qwen2", tied=True),
+    Model("qwen3-q8_0", "qwen3", 202, type=T.Q8_0, pre="qwen2", tied=True, head=32),
+    gemma3("gemma3-q4_0", 203, type=T.Q4_0),
+    Model("phi3-q4_0", "phi3", 204, type=T.Q4_0, kv_heads=4),
+    Model("smollm3-q5_1", "smollm3", 205, type=T.Q5_1, layers=4, ff=64, tied=True, pre="smollm"),
+]
+MODELS = {m.name: m for m in FAMILIES + QUANTISED}
+
+
+def digest(path):
+    """Of names, types and bytes of a file's tensors: what logits depend on, apart from keys."""
+    h = hashlib.sha256()
+    for t in gguf.GGUFReader(path).tensors:
+        h.update(f"{t.name} {t.tensor_type.name} {t.shape.tolist()}\n".encode())
+        h.update(t.data.tobytes())
+    return h.hexdigest()[:16]
+
+
+def ensure(folder=FOLDER):
+    """Makes the files unless this script, as it stands, has made them already."""
+    folder = Path(folder)
+    stamp, mine = folder / "made-by", hashlib.sha256(Path(__file__).read_bytes()).hexdigest()
+    if stamp.exists() and stamp.read_text() == mine and all((folder / f"{n}.gguf").exists() for n in MODELS):
+        return folder
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, model in MODELS.items():
+        model.write(folder / f"{name}.gguf")
+    stamp.write_text(mine)
+    return folder
+
+
+if __name__ == "__main__":
+    made = ensure(sys.argv[1] if len(sys.argv) > 1 else FOLDER)
+    print(f"{len(MODELS)} models in {made}")
