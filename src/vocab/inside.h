@@ -1,0 +1,145 @@
+/* What the files of this room share. */
+#ifndef VOCAB_INSIDE_H
+#define VOCAB_INSIDE_H
+
+#include "base/mem.h"
+#include "vocab/merge.h"
+#include "vocab/pretok.h"
+#include "vocab/token_map.h"
+#include "vocab/utf8.h"
+#include "vocab/vocab.h"
+
+enum vocab_kind { VOCAB_NONE, VOCAB_SPM, VOCAB_BPE, VOCAB_LATER }; /* LATER: known, not built yet */
+
+/* Tokens with a part to play; ids are TOKEN_NONE when there is none. Row: name, key of the file. */
+#define VOCAB_ROLES(X)                                                                                       \
+    X(BOS, "bos_token_id")                                                                                   \
+    X(EOS, "eos_token_id")                                                                                   \
+    X(EOT, "eot_token_id")                                                                                   \
+    X(EOM, "eom_token_id")                                                                                   \
+    X(UNK, "unknown_token_id")                                                                               \
+    X(PAD, "padding_token_id")                                                                               \
+    X(FIM_PRE, "fim_pre_token_id")                                                                           \
+    X(FIM_SUF, "fim_suf_token_id")                                                                           \
+    X(FIM_MID, "fim_mid_token_id")                                                                           \
+    X(FIM_PAD, "fim_pad_token_id")                                                                           \
+    X(FIM_REP, "fim_rep_token_id")                                                                           \
+    X(FIM_SEP, "fim_sep_token_id")
+
+enum vocab_role {
+#define X(name, key) ROLE_##name,
+    VOCAB_ROLES(X)
+#undef X
+        N_ROLES
+};
+
+/* Merges by the pair of ids they join. An id is a token's, or from n_tokens on that of a text that only
+ * merges know. */
+struct merge_slot {
+    uint64_t pair;
+    uint32_t rank;
+    int32_t id_1; /* id + 1; 0: free slot */
+};
+
+struct bpe {
+    struct pretok *pre;
+    bool raw, ignore_merges, line_words, metaspace;
+    int32_t byte_id[256];     /* of the symbol a byte begins as; raw: of an ASCII character */
+    token_id byte_token[256]; /* what stands for a byte of a text that is no token */
+    struct merge_slot *merges;
+    uint64_t mask;
+};
+
+/* A token that is looked for in the text before anything else. */
+struct special {
+    struct str text;
+    token_id id;
+    uint32_t rank; /* longest first */
+};
+
+struct vocab {
+    enum vocab_kind kind;
+    const struct vocab_model_info *model;
+    int32_t n;
+    size_t longest;       /* bytes of a token */
+    struct token_map map; /* ids below n are tokens */
+    float *scores;        /* NULL: all 0 */
+    uint16_t *attrs;
+    uint64_t *eog; /* a bit for each token */
+    token_id role[N_ROLES], nl;
+    bool add_space_prefix, add_bos, add_eos, clean_spaces, escape_spaces;
+    struct special *specials;  /* sorted by text */
+    uint32_t *special_at_rank; /* index into specials */
+    size_t n_specials;
+    uint32_t special_first[257]; /* specials by their first byte */
+    struct bpe bpe;
+    struct arena arena; /* texts that are not in the file */
+};
+
+struct vocab_model_info {
+    const char *name;
+    enum vocab_kind kind;
+    int32_t bos, eos, unk, pad;
+    bool add_bos, add_eos, add_space_prefix, clean_spaces, escape_spaces;
+};
+
+static inline bool token_valid(const struct vocab *v, token_id t)
+{
+    return t >= 0 && t < v->n;
+}
+
+/* Of a token, not of a text that only merges know. */
+static inline token_id token_of(const struct vocab *v, struct str text)
+{
+    int32_t id = token_map_find(&v->map, text);
+    return id < v->n ? id : TOKEN_NONE;
+}
+
+/* False when memory is out. */
+static inline bool token_push(struct token_list *l, token_id t)
+{
+    extern bool token_list_grow(struct token_list * l);
+    if (l->n == l->size && !token_list_grow(l))
+        return false;
+    l->p[l->n++] = t;
+    return true;
+}
+
+/* special.c: roles and attributes that go by a token's text, and the table for partition.c. */
+int special_load(struct vocab *v, const struct gguf *g, struct err *err);
+
+/* partition.c: the special tokens of a text and what lies between them. */
+struct fragment {
+    size_t at, n; /* text, when token == TOKEN_NONE */
+    token_id token;
+};
+struct fragments {
+    struct fragment *p;
+    size_t n, size;
+};
+int partition(const struct vocab *v, struct str text, bool parse_special, struct fragments *out,
+              struct err *err);
+
+/* Scratch space of one call of vocab_tokenize. */
+struct work {
+    struct merger merger;
+    struct cuts cuts;
+    struct buf escaped, repaired, matching, word;
+    struct token_list *out;
+};
+
+/* bpe.c */
+int bpe_load(struct vocab *v, const struct gguf *g, struct err *err);
+void bpe_release(struct bpe *b);
+int bpe_tokenize(const struct vocab *v, struct str text, struct work *w, struct err *err);
+/* spm.c */
+int spm_tokenize(const struct vocab *v, struct str text, struct work *w, struct err *err);
+
+/* Ids of a piece of text without special tokens. */
+int tokenize_plain(const struct vocab *v, struct str text, bool space_before, struct work *w,
+                   struct err *err);
+void work_release(struct work *w);
+
+int no_memory(struct err *err);
+
+#endif
