@@ -22,6 +22,8 @@ bool buf_reserve(struct buf *b, size_t more)
     if (b->failed)
         return false;
     size_t ceiling = b->ceiling ? b->ceiling : BUF_DEFAULT_CEILING;
+    if (ceiling > SIZE_MAX / 4) /* keeps the sums and the doubling below from wrapping */
+        ceiling = SIZE_MAX / 4;
     if (more > ceiling || b->n > ceiling - more) {
         b->failed = true;
         return false;

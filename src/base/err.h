@@ -35,7 +35,7 @@ struct err {
     }
 
 /* Fills `err` unless it is already set. Always returns -1, so `return err_set(…)` reads well.
- * Control characters that come in through arguments (names from a file) are shown as '?'. */
+ * Control characters and stray bytes that come in through arguments (names from a file) are shown as '?'. */
 int err_set(struct err *err, enum err_code code, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
 
 /* Puts "prefix: " before the text of an error that is set, so that a caller can name the file or tensor. */

@@ -1,5 +1,5 @@
-/* Open addressing with linear probing. The hash is seeded per process, so that a file or a client cannot choose
- * keys that all collide. */
+/* Open addressing with linear probing. The hash is seeded per process, so that a file or a client cannot
+ * choose keys that all collide. */
 #include "base/map.h"
 #include "base/mem.h"
 
@@ -22,8 +22,9 @@ static uint64_t seed(void)
             fresh = (uint64_t)(uintptr_t)&s * 0x9E3779B97F4A7C15u;
         fresh |= 1;
         uint64_t expected = 0;
-        now = __atomic_compare_exchange_n(&s, &expected, fresh, 0, __ATOMIC_RELAXED, __ATOMIC_RELAXED) ? fresh
-                                                                                                       : expected;
+        now = __atomic_compare_exchange_n(&s, &expected, fresh, 0, __ATOMIC_RELAXED, __ATOMIC_RELAXED)
+                  ? fresh
+                  : expected;
     }
     return now;
 }
@@ -59,6 +60,8 @@ static struct map_slot *find(const struct map *m, struct str key, uint64_t h)
 bool map_reserve(struct map *m, size_t want)
 {
     size_t size = m->size ? m->size : 16;
+    if (want > SIZE_MAX / 4)
+        return false;
     while (size / 2 < want)
         size *= 2;
     if (size == m->size)
