@@ -220,30 +220,41 @@ static void put_element(struct sink *s, const struct gguf_kv *kv, uint64_t i)
     put(s, text, (size_t)n);
 }
 
+/* The whole value, or as much as fits: whole elements of an array, whole characters of a string. Returns the
+ * length of that. */
+static size_t put_value(struct sink *s, const struct gguf_kv *kv)
+{
+    if (!kv->is_array) {
+        put_element(s, kv, 0);
+        return s->n;
+    }
+    put(s, "[", 1);
+    size_t whole = s->n;
+    for (uint64_t i = 0; i < kv->n && !s->full; i++) {
+        if (i)
+            put(s, ", ", 2);
+        put_element(s, kv, i);
+        if (!s->full)
+            whole = s->n;
+    }
+    put(s, "]", 1);
+    return whole;
+}
+
 void gguf_kv_print(const struct gguf_kv *kv, char *out, size_t size)
 {
-    static const char tail[] = ", ...]", dots[] = "...";
     if (size == 0)
         return;
-    out[0] = '\0';
-    size_t spare = sizeof tail - 1; /* kept free, so that a cut can be shown */
-    struct sink s = {.p = out, .size = size > spare + 1 ? size - spare : size};
-    if (!kv->is_array) {
-        put_element(&s, kv, 0);
-        if (s.full && size > spare + 1)
-            memcpy(out + s.n, dots, sizeof dots);
+    struct sink s = {.p = out, .size = size};
+    put_value(&s, kv);
+    if (!s.full)
         return;
-    }
-    put(&s, "[", 1);
-    size_t whole = s.n; /* up to the last element that fitted */
-    for (uint64_t i = 0; i < kv->n && !s.full; i++) {
-        if (i)
-            put(&s, ", ", 2);
-        put_element(&s, kv, i);
-        if (!s.full)
-            whole = s.n;
-    }
-    out[whole] = '\0';
-    if (size > spare + 1)
-        strcpy(out + whole, !s.full ? "]" : whole > 1 ? tail : "...]");
+    const char *tail = kv->is_array ? ", ...]" : "...";
+    size_t tail_n = strlen(tail);
+    out[0] = '\0';
+    if (size <= tail_n + 1)
+        return;
+    s = (struct sink){.p = out, .size = size - tail_n};
+    size_t whole = put_value(&s, kv);
+    strcpy(out + whole, kv->is_array && whole == 1 ? "...]" : tail);
 }
