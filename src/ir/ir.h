@@ -1,17 +1,18 @@
 /* A graph under construction, and its OpenVINO IR (version 11) text.
  *
  * Nodes are made by the functions below; each checks its operands and computes the result's element type and
- * static shape (IR_DYN for a dimension that is known only at run time). Big constants are held by reference in
- * one blob laid out by the caller's image builder; small ones are copied into the graph.
+ * static shape (IR_DYN for a dimension that is known only at run time). Big constants are held by reference
+ * in one blob laid out by the caller's image builder; small ones are copied into the graph.
  *
  * A failure (shape mismatch, out of memory) marks the graph as failed with one text that names the node, and
  * every later call returns IR_NONE: check once, with ir_write or ir_failed. Node names come from
  * ir_scope/ir_name, so that a dump reads `blk.3.attn.q` and not `Add_512`.
  *
- * A constant made by ir_f32, ir_i64 or ir_i64s, or by an operation for its own axes and lengths, is named by its
- * value and leaves ir_name to the node that uses it.
+ * A constant made by ir_f32, ir_i64 or ir_i64s, or by an operation for its own axes and lengths, is named by
+ * its value and leaves ir_name to the node that uses it.
  *
- * Format: the <net version="11"> documents of OpenVINO; operations as in its "Operation Sets" specification. */
+ * Format: the <net version="11"> documents of OpenVINO; operations as in its "Operation Sets" specification.
+ */
 #ifndef IR_IR_H
 #define IR_IR_H
 
@@ -71,8 +72,36 @@ ir_val ir_i64s(struct ir *g, int n, const int64_t *v);
 void ir_result(struct ir *g, const char *name, ir_val v);
 
 /* --- elementwise, with NumPy broadcasting --- */
-enum ir_binary { IR_ADD, IR_SUB, IR_MUL, IR_DIV, IR_POW, IR_MAX, IR_MIN, IR_LESS_EQUAL, IR_GREATER, IR_EQUAL, IR_AND, IR_OR };
-enum ir_unary { IR_SQRT, IR_EXP, IR_LOG, IR_NEG, IR_ABS, IR_SIN, IR_COS, IR_TANH, IR_SIGMOID, IR_RELU, IR_SOFTPLUS, IR_SWISH, IR_GELU_ERF, IR_GELU_TANH };
+enum ir_binary {
+    IR_ADD,
+    IR_SUB,
+    IR_MUL,
+    IR_DIV,
+    IR_POW,
+    IR_MAX,
+    IR_MIN,
+    IR_LESS_EQUAL,
+    IR_GREATER,
+    IR_EQUAL,
+    IR_AND,
+    IR_OR
+};
+enum ir_unary {
+    IR_SQRT,
+    IR_EXP,
+    IR_LOG,
+    IR_NEG,
+    IR_ABS,
+    IR_SIN,
+    IR_COS,
+    IR_TANH,
+    IR_SIGMOID,
+    IR_RELU,
+    IR_SOFTPLUS,
+    IR_SWISH,
+    IR_GELU_ERF,
+    IR_GELU_TANH
+};
 ir_val ir_binary(struct ir *g, enum ir_binary op, ir_val a, ir_val b);
 ir_val ir_unary(struct ir *g, enum ir_unary op, ir_val a);
 ir_val ir_clamp(struct ir *g, ir_val a, double min, double max);
@@ -97,7 +126,8 @@ ir_val ir_unsqueeze(struct ir *g, ir_val a, int n, const int64_t *axes);
 ir_val ir_concat(struct ir *g, int n, const ir_val *v, int axis);
 /* [start, stop) of one axis; a stop of INT64_MAX means to the end. Axis may be negative. */
 ir_val ir_slice(struct ir *g, ir_val a, int axis, int64_t start, int64_t stop, int64_t step);
-/* Given lengths along an axis (one may be -1: the rest), or equal ones if lengths is NULL; writes n values. */
+/* Given lengths along an axis (one may be -1: the rest), or equal ones if lengths is NULL; writes n values.
+ */
 void ir_split(struct ir *g, ir_val a, int axis, int n, const int64_t *lengths, ir_val *out);
 ir_val ir_gather(struct ir *g, ir_val data, ir_val indices, int axis);
 ir_val ir_shape(struct ir *g, ir_val a); /* ShapeOf, i64 */
@@ -116,7 +146,8 @@ void ir_topk(struct ir *g, ir_val a, int64_t k, int axis, ir_val *values, ir_val
 
 /* --- states of stateful models --- */
 /* `init` may be IR_NONE: the state starts empty or as zeros. A variable is read once and set once. */
-ir_val ir_read_value(struct ir *g, ir_val init, const char *variable, enum ir_type type, struct ir_shape shape);
+ir_val ir_read_value(struct ir *g, ir_val init, const char *variable, enum ir_type type,
+                     struct ir_shape shape);
 void ir_assign(struct ir *g, ir_val v, const char *variable);
 /* softmax(q k^T * scale + mask) v; mask and scale may be IR_NONE: none, and 1/sqrt of the head's size. */
 ir_val ir_sdpa(struct ir *g, ir_val q, ir_val k, ir_val v, ir_val mask, ir_val scale, bool causal);

@@ -174,9 +174,11 @@ static int64_t slice_length(int64_t n, int64_t start, int64_t stop, int64_t step
     int64_t low = step > 0 ? 0 : -1, high = step > 0 ? n : n - 1;
     start = start < 0 ? start < -n ? low : start + n : start > high ? high : start;
     stop = stop < 0 ? stop < -n ? low : stop + n : stop > high ? high : stop;
-    if (step > 0)
-        return stop <= start ? 0 : (stop - start - 1) / step + 1;
-    return start <= stop ? 0 : (int64_t)((uint64_t)(start - stop - 1) / (0 - (uint64_t)step)) + 1;
+    if (step > 0 ? stop <= start : start <= stop)
+        return 0;
+    uint64_t span = (uint64_t)(step > 0 ? stop - start : start - stop);
+    uint64_t by = step > 0 ? (uint64_t)step : 0 - (uint64_t)step; /* INT64_MIN too */
+    return (int64_t)((span - 1) / by) + 1;
 }
 
 ir_val ir_slice(struct ir *g, ir_val a, int axis, int64_t start, int64_t stop, int64_t step)

@@ -14,7 +14,7 @@ np = pytest.importorskip("numpy")
 ov = pytest.importorskip("openvino")
 
 ROOT = Path(__file__).resolve().parents[2]
-BUILD = Path(os.environ.get("GRAPPA_BUILD", ROOT / "build"))
+BUILD = Path(os.environ.get("GRAPPA", ROOT / "build" / "grappa")).parent
 ELEMENT = {"FP32": "f32", "FP16": "f16", "BF16": "bf16", "BOOL": "boolean"}
 
 

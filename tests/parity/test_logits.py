@@ -16,7 +16,7 @@ sys.path.insert(0, str(ROOT / "tests" / "tools"))
 import tiny_models  # noqa: E402
 
 GOLDEN = ROOT / "tests" / "golden" / "logits"
-GRAPPA = Path(os.environ.get("GRAPPA_BIN", ROOT / "build" / "grappa"))
+GRAPPA = Path(os.environ.get("GRAPPA_BIN") or os.environ.get("GRAPPA") or ROOT / "build" / "grappa")
 MANIFEST = json.loads((GOLDEN / "manifest.json").read_text())
 CASES = {c["model"]: c for c in MANIFEST["cases"]}
 F32 = {m.name for m in tiny_models.FAMILIES}
