@@ -178,6 +178,7 @@ static int64_t slice_length(int64_t n, int64_t start, int64_t stop, int64_t step
         return 0;
     uint64_t span = (uint64_t)(step > 0 ? stop - start : start - stop);
     uint64_t by = step > 0 ? (uint64_t)step : 0 - (uint64_t)step; /* INT64_MIN too */
+    // cppcheck-suppress zerodivcond ; the caller refuses a step of 0
     return (int64_t)((span - 1) / by) + 1;
 }
 
