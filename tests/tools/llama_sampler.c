@@ -3,10 +3,11 @@
  *     cc -Illama.cpp/include -Illama.cpp/ggml/include llama_sampler.c -lllama -o llama_sampler
  *     ./llama_sampler stories260K.gguf < tests/golden/sampler/cases.txt > tests/golden/sampler/expected.txt
  *
- * Input: lines of key=value words, one line a case (see `keys`); "#" begins a comment. Output: each case's line, and
- * behind it a line for each step, "= token left id:p id:p …" with the likeliest candidates; behind cases that
- * need the vocabulary, which is the model's, lines that tell what was used of it. The order of the stages is that
- * of common_sampler_init in b11434: bias, the named stages, and dist; or temperature and mirostat.
+ * Input: lines of key=value words, one line a case (see `keys`); "#" begins a comment. Output: each case's
+ * line, and behind it a line for each step, "= token left id:p id:p …" with the likeliest candidates; behind
+ * cases that need the vocabulary, which is the model's, lines that tell what was used of it. The order of the
+ * stages is that of common_sampler_init in b11434: bias, the named stages, and dist; or temperature and
+ * mirostat.
  *
  * Not a part of the build: it needs llama.cpp's headers and libllama. */
 #include "llama.h"
@@ -17,7 +18,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define SHOWN 6
+#define SHOWN    6
 #define MAX_LIST 512
 
 struct params {
@@ -34,22 +35,64 @@ struct params {
 };
 
 static const struct params defaults = {
-    .seed = 1, .n_vocab = 1000, .logits = 1, .spread = 4, .steps = 4,
-    .temp = 0.8f, .dynatemp_exponent = 1, .top_k = 40, .top_p = 0.95f, .min_p = 0.05f, .typ_p = 1,
-    .top_n_sigma = -1, .xtc_threshold = 0.1f, .repeat_last_n = 64, .repeat_penalty = 1, .dry_base = 1.75f,
-    .dry_allowed_length = 2, .dry_penalty_last_n = 64, .tau = 5, .eta = 0.1f,
+    .seed = 1,
+    .n_vocab = 1000,
+    .logits = 1,
+    .spread = 4,
+    .steps = 4,
+    .temp = 0.8f,
+    .dynatemp_exponent = 1,
+    .top_k = 40,
+    .top_p = 0.95f,
+    .min_p = 0.05f,
+    .typ_p = 1,
+    .top_n_sigma = -1,
+    .xtc_threshold = 0.1f,
+    .repeat_last_n = 64,
+    .repeat_penalty = 1,
+    .dry_base = 1.75f,
+    .dry_allowed_length = 2,
+    .dry_penalty_last_n = 64,
+    .tau = 5,
+    .eta = 0.1f,
     .samplers = "penalties;dry;top_n_sigma;top_k;typ_p;top_p;min_p;xtc;temperature",
     .breakers = "\\n|:|\"|*",
 };
 
-#define K(name) {#name, offsetof(struct params, name)}
+#define K(name)                                                                                              \
+    {                                                                                                        \
+#name, offsetof(struct params, name)                                                                 \
+    }
 static const struct {
     const char *name;
     size_t at;
-} keys[] = {K(seed), K(n_vocab), K(logits), K(spread), K(steps), K(temp), K(dynatemp_range), K(dynatemp_exponent),
-            K(top_k), K(top_p), K(min_p), K(typ_p), K(top_n_sigma), K(xtc_probability), K(xtc_threshold), K(min_keep),
-            K(repeat_last_n), K(repeat_penalty), K(frequency_penalty), K(presence_penalty), K(dry_multiplier),
-            K(dry_base), K(dry_allowed_length), K(dry_penalty_last_n), K(mirostat), K(tau), K(eta)};
+} keys[] = {K(seed),
+            K(n_vocab),
+            K(logits),
+            K(spread),
+            K(steps),
+            K(temp),
+            K(dynatemp_range),
+            K(dynatemp_exponent),
+            K(top_k),
+            K(top_p),
+            K(min_p),
+            K(typ_p),
+            K(top_n_sigma),
+            K(xtc_probability),
+            K(xtc_threshold),
+            K(min_keep),
+            K(repeat_last_n),
+            K(repeat_penalty),
+            K(frequency_penalty),
+            K(presence_penalty),
+            K(dry_multiplier),
+            K(dry_base),
+            K(dry_allowed_length),
+            K(dry_penalty_last_n),
+            K(mirostat),
+            K(tau),
+            K(eta)};
 
 static int parse_list(const char *text, double *out)
 {
@@ -127,8 +170,9 @@ static struct llama_sampler *stage(const struct params *p, const char *name, con
         const char *breakers[64];
         strcpy(text, p->breakers);
         int n = split_breakers(text, breakers);
-        return llama_sampler_init_dry(vocab, (float)p->dry_multiplier, (float)p->dry_base, (int)p->dry_allowed_length,
-                                      (int)p->dry_penalty_last_n, breakers, (size_t)n);
+        return llama_sampler_init_dry(vocab, (float)p->dry_multiplier, (float)p->dry_base,
+                                      (int)p->dry_allowed_length, (int)p->dry_penalty_last_n, breakers,
+                                      (size_t)n);
     }
     if (!strcmp(name, "top_n_sigma"))
         return llama_sampler_init_top_n_sigma((float)p->top_n_sigma);
@@ -141,9 +185,11 @@ static struct llama_sampler *stage(const struct params *p, const char *name, con
     if (!strcmp(name, "min_p"))
         return llama_sampler_init_min_p((float)p->min_p, keep);
     if (!strcmp(name, "xtc"))
-        return llama_sampler_init_xtc((float)p->xtc_probability, (float)p->xtc_threshold, keep, (uint32_t)p->seed);
+        return llama_sampler_init_xtc((float)p->xtc_probability, (float)p->xtc_threshold, keep,
+                                      (uint32_t)p->seed);
     if (!strcmp(name, "temperature"))
-        return llama_sampler_init_temp_ext((float)p->temp, (float)p->dynatemp_range, (float)p->dynatemp_exponent);
+        return llama_sampler_init_temp_ext((float)p->temp, (float)p->dynatemp_range,
+                                           (float)p->dynatemp_exponent);
     fprintf(stderr, "unknown stage %s\n", name);
     exit(1);
 }
@@ -160,9 +206,10 @@ static struct llama_sampler *chain_of(const struct params *p, const struct llama
     }
     if (p->mirostat > 0) {
         llama_sampler_chain_add(chain, llama_sampler_init_temp((float)p->temp));
-        llama_sampler_chain_add(chain, p->mirostat == 1 ? llama_sampler_init_mirostat((int)p->n_vocab, seed, (float)p->tau,
-                                                                                     (float)p->eta, 100)
-                                                        : llama_sampler_init_mirostat_v2(seed, (float)p->tau, (float)p->eta));
+        llama_sampler_chain_add(
+            chain, p->mirostat == 1
+                       ? llama_sampler_init_mirostat((int)p->n_vocab, seed, (float)p->tau, (float)p->eta, 100)
+                       : llama_sampler_init_mirostat_v2(seed, (float)p->tau, (float)p->eta));
         return chain;
     }
     char names[256];
@@ -264,6 +311,7 @@ int main(int argc, char **argv)
         return 1;
     }
     const struct llama_vocab *vocab = llama_model_get_vocab(model);
+    printf("# Made by tests/tools/llama_sampler.c from cases.txt; the format is told there.\n");
     put_vocab(vocab);
     for (char line[4096]; fgets(line, sizeof line, stdin);) {
         if (line[0] == '#' || line[0] == '\n')
