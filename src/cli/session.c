@@ -1,0 +1,350 @@
+/* The loop that writes text: prefix reuse, the prompt in steps, then sample, show, decode. */
+#include "cli/session.h"
+
+#include "cli/common.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- opening ---- */
+
+/* "15043+1", "15043-1", "15043-inf". */
+static int parse_bias(const char *text, struct grappa_logit_bias *out, struct grappa_err *err)
+{
+    char *sign, *end;
+    long id = strtol(text, &sign, 10);
+    bool ok = sign != text && id >= 0 && id <= INT32_MAX && (*sign == '+' || *sign == '-') && sign[1] > ' ' &&
+              sign[1] != '+' && sign[1] != '-';
+    float value = ok ? strtof(sign + 1, &end) : 0;
+    if (!ok || end == sign + 1 || *end || value != value)
+        return cli_error(err, 2, "--logit-bias %s: must be a token id, + or -, and a number", text);
+    *out = (struct grappa_logit_bias){(grappa_token)id, *sign == '-' ? -value : value};
+    return 0;
+}
+
+/* Texts of an option with escapes replaced, in memory of their own: pointers first, then the bytes. */
+static char **unescaped(const struct options *o, const struct strings *in, size_t *lengths)
+{
+    char **out = xcalloc(in->n + 1, sizeof *out);
+    for (size_t i = 0; i < in->n; i++) {
+        out[i] = xstrdup(in->v[i]);
+        size_t n = strlen(out[i]);
+        n = o->escape ? unescape(out[i], n) : n;
+        out[i][n] = '\0';
+        if (lengths)
+            lengths[i] = n;
+    }
+    return out;
+}
+
+static void free_texts(char **texts)
+{
+    for (size_t i = 0; texts && texts[i]; i++)
+        free(texts[i]);
+    free(texts);
+}
+
+static void copy_sampling_options(struct grappa_sampler_params *p, const struct options *o)
+{
+    p->seed = o->seed;
+    p->temp = o->temp;
+    p->dynatemp_range = o->dynatemp_range;
+    p->dynatemp_exponent = o->dynatemp_exp;
+    p->top_k = o->top_k;
+    p->top_p = o->top_p;
+    p->min_p = o->min_p;
+    p->typical_p = o->typical;
+    p->top_n_sigma = o->top_n_sigma;
+    p->xtc_probability = o->xtc_probability;
+    p->xtc_threshold = o->xtc_threshold;
+    p->repeat_penalty = o->repeat_penalty;
+    p->frequency_penalty = o->frequency_penalty;
+    p->presence_penalty = o->presence_penalty;
+    p->repeat_last_n = o->repeat_last_n;
+    p->dry_multiplier = o->dry_multiplier;
+    p->dry_base = o->dry_base;
+    p->dry_allowed_length = o->dry_allowed_length;
+    p->dry_penalty_last_n = o->dry_penalty_last_n;
+    p->mirostat = o->mirostat;
+    p->mirostat_tau = o->mirostat_ent;
+    p->mirostat_eta = o->mirostat_lr;
+    p->ignore_eos = o->ignore_eos;
+    p->samplers = o->samplers;
+    p->sampling_seq = o->sampling_seq;
+}
+
+static int open_sampler(struct session *s, struct grappa_err *err)
+{
+    const struct options *o = s->o;
+    struct grappa_sampler_params p;
+    grappa_sampler_defaults(&p);
+    copy_sampling_options(&p, o);
+    p.n_ctx = grappa_n_ctx(s->ctx);
+
+    struct grappa_logit_bias *bias = xcalloc(o->logit_bias.n + 1, sizeof *bias);
+    char **breakers = unescaped(o, &o->dry_breakers, NULL);
+    for (size_t i = 0; i < o->logit_bias.n; i++) {
+        if (parse_bias(o->logit_bias.v[i], &bias[i], err))
+            goto cleanup;
+        if (bias[i].token >= grappa_vocab_n_tokens(s->vocab)) {
+            cli_error(err, 2, "--logit-bias %s: the vocabulary has %d tokens", o->logit_bias.v[i],
+                      (int)grappa_vocab_n_tokens(s->vocab));
+            goto cleanup;
+        }
+    }
+    p.bias = bias;
+    p.n_bias = o->logit_bias.n;
+    if (o->dry_breakers.n) {
+        bool none = strcmp(breakers[0], "none") == 0;
+        p.dry_breakers = (const char *const *)breakers;
+        p.n_dry_breakers = none ? 0 : (int)o->dry_breakers.n;
+    }
+    s->sampler = grappa_sampler_new(s->vocab, &p, err);
+cleanup:
+    free(bias);
+    free_texts(breakers);
+    return s->sampler ? 0 : -1;
+}
+
+static void open_stop_texts(struct session *s)
+{
+    const struct strings *in = &s->o->reverse_prompts;
+    size_t *lengths = xcalloc(in->n + 1, sizeof *lengths);
+    char **texts = unescaped(s->o, in, lengths);
+    s->stop.texts = xcalloc(in->n + 1, sizeof *s->stop.texts);
+    s->stop.n = in->n;
+    for (size_t i = 0; i < in->n; i++)
+        s->stop.texts[i] = (struct str){texts[i], lengths[i]};
+    free(texts); /* the texts themselves go with session_close */
+    free(lengths);
+}
+
+int session_open(struct session *s, const struct options *o, struct grappa_err *err)
+{
+    *s = (struct session){.o = o, .start = now_s()};
+    s->model = load_model_of(o, err);
+    if (!s->model)
+        return -1;
+    s->vocab = grappa_model_vocab(s->model);
+    struct grappa_context_params p = {.n_ctx = o->n_ctx, .n_batch = o->n_ubatch, .n_seq_max = 1};
+    s->ctx = grappa_context_new(s->model, &p, err);
+    if (!s->ctx)
+        return -1;
+    uint32_t trained = grappa_model_n_ctx_train(s->model);
+    if (trained && o->n_ctx > trained)
+        log_warn("the model was trained on %u positions, the context has %u", trained, grappa_n_ctx(s->ctx));
+    s->held = malloc((size_t)grappa_n_ctx(s->ctx) * sizeof *s->held);
+    if (!s->held)
+        return cli_error(err, 1, "out of memory");
+    open_stop_texts(s);
+    if (open_sampler(s, err))
+        return -1;
+    log_info("context of %u positions, seed %u", grappa_n_ctx(s->ctx), grappa_sampler_seed(s->sampler));
+    s->load_s = now_s() - s->start;
+    return 0;
+}
+
+void session_close(struct session *s)
+{
+    for (size_t i = 0; i < s->stop.n; i++)
+        free((char *)s->stop.texts[i].p);
+    free(s->stop.texts);
+    stop_release(&s->stop);
+    free(s->held);
+    grappa_sampler_free(s->sampler);
+    grappa_context_free(s->ctx);
+    grappa_model_free(s->model);
+    *s = (struct session){0};
+}
+
+/* ---- the context ---- */
+
+/* Keeps what the context has in common with the prompt, but never all of the prompt: its last token must be
+ * computed for its logits. */
+static int keep_common(struct session *s, const grappa_token *prompt, size_t n, struct grappa_err *err)
+{
+    size_t keep = 0;
+    while (keep < s->n_held && keep + 1 < n && s->held[keep] == prompt[keep])
+        keep++;
+    if (keep == s->n_held)
+        return 0;
+    /* A recurrent state can't go back: then it starts anew. */
+    if (keep && grappa_seq_trim(s->ctx, 0, (int32_t)keep, NULL) == 0) {
+        s->n_held = keep;
+        return 0;
+    }
+    s->n_held = 0;
+    return grappa_seq_trim(s->ctx, 0, 0, err);
+}
+
+static int decode(struct session *s, const grappa_token *tokens, size_t n, struct grappa_err *err)
+{
+    struct grappa_batch batch = {.n = n, .token = tokens};
+    if (grappa_decode(s->ctx, &batch, err))
+        return -1;
+    memcpy(s->held + s->n_held, tokens, n * sizeof *tokens);
+    s->n_held += n;
+    return 0;
+}
+
+/* Computes the prompt in steps of -b, so that Ctrl-C is heard in between. */
+static int compute_prompt(struct session *s, const grappa_token *prompt, size_t n, struct grappa_err *err)
+{
+    if (keep_common(s, prompt, n, err))
+        return -1;
+    double start = now_s();
+    s->n_prompt += n - s->n_held;
+    log_debug("prompt of %zu tokens, %zu of them are in the context", n, s->n_held);
+    while (s->n_held < n && !interrupted) {
+        size_t step = n - s->n_held < s->o->n_batch ? n - s->n_held : s->o->n_batch;
+        if (decode(s, prompt + s->n_held, step, err))
+            return -1;
+    }
+    s->prompt_s += now_s() - start;
+    return 0;
+}
+
+/* ---- writing ---- */
+
+/* Text on its way out: whole characters, stop texts held back. */
+struct writer {
+    struct session *s;
+    struct grappa_stream *stream;
+    struct buf *text;
+};
+
+static bool write_out(struct writer *w, struct str t)
+{
+    if (w->text)
+        buf_add(w->text, t.p, t.n);
+    return t.n == 0 || out_text(t.p, t.n);
+}
+
+/* False when the text ends with this token; *ending says why. */
+static bool write_token(struct writer *w, grappa_token t, enum ending *ending)
+{
+    struct str piece, out;
+    piece.p = grappa_stream_add(w->stream, t, &piece.n);
+    bool stopped = stop_add(&w->s->stop, piece, &out);
+    if (stopped)
+        *ending = END_STOP_TEXT;
+    if (!write_out(w, out)) {
+        *ending = END_OUTPUT;
+        return false;
+    }
+    return !stopped;
+}
+
+/* The end of the text: half a character and what might have become a stop text. */
+static void write_end(struct writer *w, enum ending *ending)
+{
+    if (*ending == END_STOP_TEXT || *ending == END_OUTPUT)
+        return;
+    struct str piece, out;
+    piece.p = grappa_stream_end(w->stream, &piece.n);
+    bool stopped = stop_add(&w->s->stop, piece, &out);
+    if (stopped)
+        *ending = END_STOP_TEXT;
+    if (!write_out(w, out) || (!stopped && !write_out(w, stop_end(&w->s->stop))))
+        *ending = END_OUTPUT;
+}
+
+static bool echo_prompt(struct writer *w, const grappa_token *prompt, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        size_t len;
+        const char *p = grappa_stream_add(w->stream, prompt[i], &len);
+        if (len && !out_text(p, len))
+            return false;
+    }
+    return true;
+}
+
+/* Sample, show, decode, until something ends it. */
+static int write_tokens(struct session *s, struct writer *w, enum ending *ending, struct grappa_err *err)
+{
+    int32_t left = s->o->n_predict < 0 ? INT32_MAX : s->o->n_predict;
+    double start = now_s();
+    int status = 0;
+    *ending = END_LIMIT;
+    for (; left > 0; left--) {
+        if (interrupted) {
+            *ending = END_INTERRUPT;
+            break;
+        }
+        const float *logits = grappa_logits(s->ctx, -1);
+        if (!logits) {
+            status = cli_error(err, 1, "the model gave no logits");
+            break;
+        }
+        grappa_token t = grappa_sample(s->sampler, logits);
+        grappa_sampler_accept(s->sampler, t);
+        bool end = grappa_vocab_is_eog(s->vocab, t);
+        if (end)
+            *ending = END_MODEL;
+        if (((!end || s->o->special) && !write_token(w, t, ending)) || end)
+            break;
+        if (left == 1)
+            break;
+        if (s->n_held == grappa_n_ctx(s->ctx)) {
+            *ending = END_CONTEXT;
+            break;
+        }
+        status = decode(s, &t, 1, err);
+        if (status)
+            break;
+        s->n_decode++;
+    }
+    s->decode_s += now_s() - start;
+    write_end(w, ending);
+    return status;
+}
+
+int session_write(struct session *s, const grappa_token *prompt, size_t n, bool echo, struct buf *text,
+                  enum ending *ending, struct grappa_err *err)
+{
+    if (n == 0)
+        return cli_error(err, 1, "the prompt is empty");
+    if (n > grappa_n_ctx(s->ctx))
+        return cli_error(err, 1, "the prompt has %zu tokens, the context holds %u; see -c", n,
+                         grappa_n_ctx(s->ctx));
+    struct writer w = {s, grappa_stream_new(s->vocab, s->o->special), text};
+    if (!w.stream)
+        return cli_error(err, 1, "out of memory");
+    int status = 0;
+    stop_reset(&s->stop);
+    grappa_sampler_reset(s->sampler);
+    for (size_t i = 0; i < n; i++)
+        grappa_sampler_accept(s->sampler, prompt[i]);
+    if (echo && !echo_prompt(&w, prompt, n))
+        *ending = END_OUTPUT;
+    else if (compute_prompt(s, prompt, n, err))
+        status = -1;
+    else if (interrupted)
+        *ending = END_INTERRUPT;
+    else
+        status = write_tokens(s, &w, ending, err);
+    grappa_stream_free(w.stream);
+    return status;
+}
+
+/* ---- the summary ---- */
+
+static void summary_line(const char *what, double seconds, size_t n)
+{
+    double ms = 1e3 * seconds;
+    fprintf(stderr, "%16s = %10.2f ms / %5zu tokens (%8.2f ms per token, %8.2f tokens per second)\n", what,
+            ms, n, n ? ms / (double)n : 0, seconds > 0 ? (double)n / seconds : 0);
+}
+
+void session_summary(const struct session *s)
+{
+    if (!s->o->perf && !s->o->verbose)
+        return;
+    fprintf(stderr, "%16s = %10.2f ms\n", "load time", 1e3 * s->load_s);
+    summary_line("prompt eval time", s->prompt_s, s->n_prompt);
+    summary_line("eval time", s->decode_s, s->n_decode);
+    fprintf(stderr, "%16s = %10.2f ms / %5zu tokens\n", "total time", 1e3 * (now_s() - s->start - s->load_s),
+            s->n_prompt + s->n_decode);
+    print_profile(s->o, s->ctx);
+}

@@ -1,0 +1,45 @@
+/* A model, a context and a sampler that write text: prompt in, text out to stdout, token by token. What the
+ * context holds is remembered, so that a prompt that begins like the last one is computed from where they
+ * part. */
+#ifndef CLI_SESSION_H
+#define CLI_SESSION_H
+
+#include "cli/options.h"
+#include "cli/stop.h"
+
+struct session {
+    const struct options *o;
+    struct grappa_model *model;
+    struct grappa_context *ctx;
+    struct grappa_sampler *sampler;
+    const struct grappa_vocab *vocab;
+    grappa_token *held; /* [n_ctx], the tokens in the context */
+    size_t n_held;
+    struct stop stop;
+    double start, load_s, prompt_s, decode_s; /* seconds, for the summary */
+    size_t n_prompt, n_decode;                /* tokens computed in those */
+};
+
+/* Why the text ended. */
+enum ending {
+    END_MODEL,     /* the model's own end */
+    END_STOP_TEXT, /* a reverse prompt */
+    END_LIMIT,     /* -n */
+    END_CONTEXT,   /* no position is left */
+    END_INTERRUPT, /* Ctrl-C */
+    END_OUTPUT,    /* stdout takes no more */
+};
+
+/* session_close is due even when it fails. */
+int session_open(struct session *s, const struct options *o, struct grappa_err *err);
+void session_close(struct session *s);
+
+/* Computes the prompt and writes what follows. `echo`: the prompt is written before. `text` (may be NULL)
+ * receives what was written, without the prompt. Fails with exit status 1, the session stays usable. */
+int session_write(struct session *s, const grappa_token *prompt, size_t n, bool echo, struct buf *text,
+                  enum ending *ending, struct grappa_err *err);
+
+/* With --perf or -v: times and speeds on stderr. */
+void session_summary(const struct session *s);
+
+#endif

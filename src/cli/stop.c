@@ -1,0 +1,76 @@
+/* Stop texts: search in what is held, then keep the longest ending that could still become one. */
+#include "cli/stop.h"
+
+#include <string.h>
+
+void stop_release(struct stop *s)
+{
+    buf_release(&s->held);
+    buf_release(&s->ready);
+}
+
+void stop_reset(struct stop *s)
+{
+    buf_clear(&s->held);
+    buf_clear(&s->ready);
+}
+
+/* Where the first stop text starts, or held.n. */
+static size_t find_first(const struct stop *s)
+{
+    size_t first = s->held.n;
+    for (size_t i = 0; i < s->n; i++) {
+        struct str t = s->texts[i];
+        const char *at = t.n && s->held.n ? memmem(s->held.p, s->held.n, t.p, t.n) : NULL;
+        if (at && (size_t)(at - s->held.p) < first)
+            first = (size_t)(at - s->held.p);
+    }
+    return first;
+}
+
+/* Length of the longest ending of what is held that begins a stop text. */
+static size_t unsure_ending(const struct stop *s)
+{
+    size_t longest = 0;
+    for (size_t i = 0; i < s->n; i++) {
+        struct str t = s->texts[i];
+        size_t n = t.n ? t.n - 1 : 0;
+        if (n > s->held.n)
+            n = s->held.n;
+        for (; n > longest; n--) {
+            if (memcmp(s->held.p + s->held.n - n, t.p, n) == 0)
+                longest = n;
+        }
+    }
+    return longest;
+}
+
+static struct str let_out(struct stop *s, size_t n)
+{
+    buf_clear(&s->ready);
+    if (n == 0)
+        return (struct str){"", 0};
+    buf_add(&s->ready, s->held.p, n);
+    memmove(s->held.p, s->held.p + n, s->held.n - n);
+    s->held.n -= n;
+    s->held.p[s->held.n] = '\0';
+    return buf_str(&s->ready);
+}
+
+bool stop_add(struct stop *s, struct str text, struct str *out)
+{
+    buf_add(&s->held, text.p, text.n);
+    size_t at = find_first(s);
+    if (at < s->held.n) {
+        *out = let_out(s, at);
+        buf_clear(&s->held);
+        return true;
+    }
+    *out = let_out(s, s->held.n - unsure_ending(s));
+    return false;
+}
+
+struct str stop_end(struct stop *s)
+{
+    return let_out(s, s->held.n);
+}
