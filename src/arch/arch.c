@@ -39,7 +39,7 @@ const char *arch_names(void)
 #define ARCH(name, symbol, rope_order) " " name
 #include "arch/arch.def"
 #undef ARCH
-        + 1;
+        +1;
 }
 
 /* What the command line says counts more than the file. */
@@ -48,13 +48,15 @@ static int apply_options(struct hparams *h, const struct arch_options *o, struct
     static const struct {
         const char *name;
         enum rope_scaling scaling;
-    } scalings[] = {{"none", ROPE_SCALING_NONE}, {"linear", ROPE_SCALING_LINEAR}, {"yarn", ROPE_SCALING_YARN}};
+    } scalings[] = {
+        {"none", ROPE_SCALING_NONE}, {"linear", ROPE_SCALING_LINEAR}, {"yarn", ROPE_SCALING_YARN}};
     if (o->rope_scaling) {
         size_t i = 0;
         while (i < 3 && strcmp(o->rope_scaling, scalings[i].name) != 0)
             i++;
         if (i == 3)
-            return err_set(err, ERR_USAGE, "RoPE scaling \"%s\" is not none, linear or yarn", o->rope_scaling);
+            return err_set(err, ERR_USAGE, "RoPE scaling \"%s\" is not none, linear or yarn",
+                           o->rope_scaling);
         h->rope_scaling = scalings[i].scaling;
     }
     if (o->rope_freq_base != 0)
@@ -82,8 +84,8 @@ static int read_factors(struct arch_model *m, const char *name, int slot, struct
     if (!t)
         return 0;
     if (t->ne[0] != m->h.n_rot / 2 || t->ne[1] != 1)
-        return err_set(err, ERR_FORMAT, "tensor %s has %llu factors, expected %u", name, (unsigned long long)t->ne[0],
-                       m->h.n_rot / 2);
+        return err_set(err, ERR_FORMAT, "tensor %s has %llu factors, expected %u", name,
+                       (unsigned long long)t->ne[0], m->h.n_rot / 2);
     free(m->rope_factors[slot]);
     m->rope_factors[slot] = weights_values(t, err);
     return m->rope_factors[slot] ? 0 : -1;
@@ -94,7 +96,8 @@ static int setup_rope(struct arch_model *m, struct err *err)
     rope_init(&m->rope[0], &m->h, false);
     rope_init(&m->rope[1], &m->h, true);
     if (read_factors(m, "rope_factors_short.weight", 0, err) < 0 ||
-        read_factors(m, "rope_factors_long.weight", 1, err) < 0 || read_factors(m, "rope_freqs.weight", 0, err) < 0)
+        read_factors(m, "rope_factors_long.weight", 1, err) < 0 ||
+        read_factors(m, "rope_freqs.weight", 0, err) < 0)
         return -1;
     for (int swa = 0; swa < 2; swa++) {
         m->rope[swa].factors = m->rope_factors[0];
@@ -103,16 +106,11 @@ static int setup_rope(struct arch_model *m, struct err *err)
     return 0;
 }
 
-static int check_supported(const struct hparams *h, const struct gguf *g, struct err *err)
+static int check_supported(const struct hparams *h, struct err *err)
 {
-    float attn_cap = 0;
-    if (hparams_f32(h, g, "attn_logit_softcapping", &attn_cap, err) < 0)
-        return -1;
     if (h->n_expert > 0)
-        return err_set(err, ERR_UNSUPPORTED, "%s with %u experts: mixtures of experts aren't built yet", h->arch,
-                       h->n_expert);
-    if (attn_cap != 0)
-        return err_set(err, ERR_UNSUPPORTED, "key %s.attn_logit_softcapping: paged attention has no soft cap", h->arch);
+        return err_set(err, ERR_UNSUPPORTED, "%s with %u experts: mixtures of experts aren't built yet",
+                       h->arch, h->n_expert);
     return 0;
 }
 
@@ -125,7 +123,8 @@ struct arch_model *arch_build(const struct gguf *g, const struct arch_options *o
         if (found == 0)
             err_set(err, ERR_FORMAT, "key general.architecture is missing");
         else
-            err_set(err, ERR_UNSUPPORTED, "architecture \"%.*s\" can't run yet; these can: %s", STR_ARG(name), arch_names());
+            err_set(err, ERR_UNSUPPORTED, "architecture \"%.*s\" can't run yet; these can: %s", STR_ARG(name),
+                    arch_names());
         return NULL;
     }
     const struct lowering *lower = lowering_for(o->device ? o->device : "CPU", err);
@@ -136,7 +135,7 @@ struct arch_model *arch_build(const struct gguf *g, const struct arch_options *o
     m->weights = weights_new(g);
     m->graph = ir_new(arch->name);
     if (hparams_read(&m->h, g, err) < 0 || (arch->family->setup && arch->family->setup(&m->h, g, err) < 0) ||
-        check_supported(&m->h, g, err) < 0 || apply_options(&m->h, o, err) < 0 || setup_rope(m, err) < 0)
+        check_supported(&m->h, err) < 0 || apply_options(&m->h, o, err) < 0 || setup_rope(m, err) < 0)
         goto failed;
     struct net n = {
         .g = m->graph,

@@ -1,11 +1,12 @@
-/* From a GGUF file to a graph: finds the family, reads hyperparameters, binds tensors by name, composes blocks.
+/* From a GGUF file to a graph: finds the family, reads hyperparameters, binds tensors by name, composes
+ * blocks.
  *
  * The graph's inputs (T rows in a step, B sequences, N blocks, R wanted rows):
  *   embeddings f32 [T, n_embd]          the tokens' rows of token_embd, looked up on the host
- *   rope.cos, rope.sin f32 [T,1,1,n_rot/2]   and rope_swa.… where sliding-window layers rotate otherwise
+ *   rope.cos, rope.sin f32 [T,1,1,n_rot]   and rope_swa.… where sliding-window layers rotate otherwise
  *   out_rows i32 [R]
- *   paged: past_lens i32 [B], subsequence_begins i32 [B+1], block_indices i32 [N], block_indices_begins i32 [B+1],
- *          max_context_len i32 scalar; key_cache.L, value_cache.L: type and shape asked of the compiled graph
+ *   paged: past_lens i32 [B], subsequence_begins i32 [B+1], block_indices i32 [N], block_indices_begins i32
+ * [B+1], max_context_len i32 scalar; key_cache.L, value_cache.L: type and shape asked of the compiled graph
  * Its output: logits f32 [R, n_vocab]. */
 #ifndef ARCH_ARCH_H
 #define ARCH_ARCH_H

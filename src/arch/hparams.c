@@ -18,11 +18,7 @@ static const struct field {
     {"block_count", U32, true, offsetof(struct hparams, n_layer)},
     {"expert_count", U32, false, offsetof(struct hparams, n_expert)},
     {"attention.layer_norm_rms_epsilon", F32, true, offsetof(struct hparams, norm_rms_eps)},
-    {"attention.scale", F32, false, offsetof(struct hparams, attn_scale)},
-    {"attention.sliding_window", U32, false, offsetof(struct hparams, n_swa)},
-    {"final_logit_softcapping", F32, false, offsetof(struct hparams, final_logit_softcap)},
     {"rope.freq_base", F32, false, offsetof(struct hparams, rope_freq_base)},
-    {"rope.freq_base_swa", F32, false, offsetof(struct hparams, rope_freq_base_swa)},
     {"rope.scaling.original_context_length", U32, false, offsetof(struct hparams, n_ctx_orig)},
     {"rope.scaling.attn_factor", F32, false, offsetof(struct hparams, rope_attn_factor)},
     {"rope.scaling.yarn_ext_factor", F32, false, offsetof(struct hparams, yarn_ext_factor)},
@@ -45,7 +41,8 @@ static const char *full_key(const struct hparams *h, const char *key, char *out,
     return out;
 }
 
-int hparams_u32(const struct hparams *h, const struct gguf *g, const char *key, uint32_t *out, struct err *err)
+int hparams_u32(const struct hparams *h, const struct gguf *g, const char *key, uint32_t *out,
+                struct err *err)
 {
     char k[128];
     return gguf_u32(g, full_key(h, key, k, sizeof k), out, err);
@@ -72,8 +69,8 @@ static int read_fields(struct hparams *h, const struct gguf *g, struct err *err)
 }
 
 /* A key that holds one number for all layers or an array with one for each. Absent: `missing` for all. */
-static int read_per_layer(struct hparams *h, const struct gguf *g, const char *key, size_t offset, bool required,
-                          struct err *err)
+static int read_per_layer(struct hparams *h, const struct gguf *g, const char *key, size_t offset,
+                          bool required, struct err *err)
 {
     char name[128];
     const struct gguf_kv *kv = gguf_find(g, full_key(h, key, name, sizeof name));
@@ -86,8 +83,8 @@ static int read_per_layer(struct hparams *h, const struct gguf *g, const char *k
     if (!kv->is_array && gguf_u32(g, name, &one, err) < 0)
         return -1;
     if (kv->is_array && (kv->n < h->n_layer || kv->type == GGUF_STRING))
-        return err_set(err, ERR_FORMAT, "key %s has %llu numbers for %u layers", name, (unsigned long long)kv->n,
-                       h->n_layer);
+        return err_set(err, ERR_FORMAT, "key %s has %llu numbers for %u layers", name,
+                       (unsigned long long)kv->n, h->n_layer);
     for (uint32_t il = 0; il < h->n_layer; il++) {
         int64_t v = kv->is_array ? gguf_i64_at(kv, il) : one;
         if (v < 0 || v > INT32_MAX)
@@ -103,14 +100,15 @@ static int read_heads(struct hparams *h, const struct gguf *g, struct err *err)
         return -1;
     for (uint32_t il = 0; il < h->n_layer; il++)
         h->layer[il].n_head_kv = h->layer[il].n_head;
-    if (read_per_layer(h, g, "attention.head_count_kv", offsetof(struct hparams_layer, n_head_kv), false, err) < 0 ||
+    if (read_per_layer(h, g, "attention.head_count_kv", offsetof(struct hparams_layer, n_head_kv), false,
+                       err) < 0 ||
         read_per_layer(h, g, "feed_forward_length", offsetof(struct hparams_layer, n_ff), false, err) < 0)
         return -1;
     for (uint32_t il = 0; il < h->n_layer; il++) {
         const struct hparams_layer *l = &h->layer[il];
         if (l->n_head == 0 || l->n_head_kv == 0 || l->n_head % l->n_head_kv != 0)
-            return err_set(err, ERR_FORMAT, "layer %u: %u heads can't share %u key/value heads", il, l->n_head,
-                           l->n_head_kv);
+            return err_set(err, ERR_FORMAT, "layer %u: %u heads can't share %u key/value heads", il,
+                           l->n_head, l->n_head_kv);
     }
     h->n_embd_head_k = h->n_embd_head_v = h->n_embd / h->layer[0].n_head;
     if (hparams_u32(h, g, "attention.key_length", &h->n_embd_head_k, err) < 0 ||
@@ -120,10 +118,11 @@ static int read_heads(struct hparams *h, const struct gguf *g, struct err *err)
     if (hparams_u32(h, g, "rope.dimension_count", &h->n_rot, err) < 0)
         return -1;
     if (h->n_embd_head_k == 0 || h->n_embd_head_k > 4096 || h->n_embd_head_v == 0 || h->n_embd_head_v > 4096)
-        return err_set(err, ERR_FORMAT, "head sizes %u and %u are out of range", h->n_embd_head_k, h->n_embd_head_v);
+        return err_set(err, ERR_FORMAT, "head sizes %u and %u are out of range", h->n_embd_head_k,
+                       h->n_embd_head_v);
     if (h->n_rot % 2 != 0 || h->n_rot > h->n_embd_head_k)
-        return err_set(err, ERR_FORMAT, "key %s.rope.dimension_count: %u is odd or larger than a head (%u)", h->arch,
-                       h->n_rot, h->n_embd_head_k);
+        return err_set(err, ERR_FORMAT, "key %s.rope.dimension_count: %u is odd or larger than a head (%u)",
+                       h->arch, h->n_rot, h->n_embd_head_k);
     return 0;
 }
 
@@ -193,8 +192,22 @@ int hparams_read(struct hparams *h, const struct gguf *g, struct err *err)
     return 0;
 }
 
-void hparams_swa_pattern(struct hparams *h, uint32_t pattern)
+int hparams_swa_pattern(struct hparams *h, const struct gguf *g, uint32_t pattern, struct err *err)
 {
+    static const char key[] = "attention.sliding_window_pattern";
+    char name[128];
+    const struct gguf_kv *kv = gguf_find(g, full_key(h, key, name, sizeof name));
+    if (kv && kv->is_array) {
+        if (kv->n < h->n_layer || kv->type == GGUF_STRING)
+            return err_set(err, ERR_FORMAT, "key %s has %llu flags for %u layers", name,
+                           (unsigned long long)kv->n, h->n_layer);
+        for (uint32_t il = 0; il < h->n_layer; il++)
+            h->layer[il].swa = h->n_swa > 0 && gguf_i64_at(kv, il) != 0;
+        return 0;
+    }
+    if (hparams_u32(h, g, key, &pattern, err) < 0)
+        return -1;
     for (uint32_t il = 0; il < h->n_layer; il++)
         h->layer[il].swa = h->n_swa > 0 && (pattern == 0 || il % pattern < pattern - 1);
+    return 0;
 }

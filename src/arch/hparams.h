@@ -22,7 +22,8 @@ struct hparams {
     uint32_t n_embd_head_k, n_embd_head_v;
     uint32_t n_rot; /* dimensions of a head that are rotated */
     uint32_t n_expert;
-    uint32_t n_swa; /* sliding window in tokens; 0: none */
+    uint32_t
+        n_swa; /* sliding window in tokens; 0: none. Like the next two, read by the families that have it */
     float norm_rms_eps;
     float attn_scale;          /* 0: 1 / sqrt(n_embd_head_k) */
     float final_logit_softcap; /* 0: none */
@@ -41,11 +42,14 @@ struct hparams {
 /* Reads the keys that every family shares. Errors name the key. */
 int hparams_read(struct hparams *h, const struct gguf *g, struct err *err);
 
-/* Marks layers as sliding-window ones: of each `pattern` layers all but the last (0: all of them). */
-void hparams_swa_pattern(struct hparams *h, uint32_t pattern);
+/* Marks the layers with a sliding window (once n_swa is known) by the key attention.sliding_window_pattern:
+ * an array with a flag for each layer, or a number: of so many layers all but the last (0: all). Without the
+ * key the number is `pattern`. */
+int hparams_swa_pattern(struct hparams *h, const struct gguf *g, uint32_t pattern, struct err *err);
 
 /* A key of this architecture: "block_count" reads "llama.block_count". As gguf_u32 and gguf_f32. */
-int hparams_u32(const struct hparams *h, const struct gguf *g, const char *key, uint32_t *out, struct err *err);
+int hparams_u32(const struct hparams *h, const struct gguf *g, const char *key, uint32_t *out,
+                struct err *err);
 int hparams_f32(const struct hparams *h, const struct gguf *g, const char *key, float *out, struct err *err);
 
 #endif

@@ -1,5 +1,5 @@
-/* How blocks are expressed for a device: one table. Paged attention for the plugins that have it; its inputs and
- * attributes are those of OpenVINO's internal PagedAttentionExtension (28 inputs) and RoPE operations. */
+/* How blocks are expressed for a device: one table. Paged attention for the plugins that have it; its inputs
+ * and attributes are those of OpenVINO's internal PagedAttentionExtension (28 inputs) and RoPE operations. */
 #include "arch/net.h"
 
 #include <stdio.h>
@@ -10,7 +10,8 @@ enum { PAST_LENS, SUBSEQUENCE_BEGINS, BLOCK_INDICES, BLOCK_INDICES_BEGINS, MAX_C
 
 static void paged_begin(struct net *n)
 {
-    static const char *const lists[] = {"past_lens", "subsequence_begins", "block_indices", "block_indices_begins"};
+    static const char *const lists[] = {"past_lens", "subsequence_begins", "block_indices",
+                                        "block_indices_begins"};
     for (int i = 0; i < MAX_CONTEXT_LEN; i++)
         n->paged[i] = ir_parameter(n->g, lists[i], IR_I32, IR_SHAPE(IR_DYN));
     n->paged[MAX_CONTEXT_LEN] = ir_parameter(n->g, "max_context_len", IR_I32, IR_SCALAR);
@@ -56,20 +57,20 @@ static ir_val paged_attention(struct net *n, const struct attn_call *c)
         i32(n, (int32_t)c->window),
         none_f32, /* alibi slopes */
         n->paged[MAX_CONTEXT_LEN],
-        none,                  /* score aggregation window */
-        none,                  /* rotated block indices */
-        empty(n, IR_I32, 2),   /* rotation deltas */
-        none_f32,              /* rotation table */
-        none_f32,              /* xattention threshold */
-        i32(n, 0),             /* xattention block size */
-        i32(n, 0),             /* xattention stride */
+        none,                /* score aggregation window */
+        none,                /* rotated block indices */
+        empty(n, IR_I32, 2), /* rotation deltas */
+        none_f32,            /* rotation table */
+        none_f32,            /* xattention threshold */
+        i32(n, 0),           /* xattention block size */
+        i32(n, 0),           /* xattention stride */
         c->sinks == IR_NONE ? empty(n, IR_F32, 4) : c->sinks,
-        i32(n, 0),             /* adaptive eviction: start size */
-        none,                  /* evictable sizes */
+        i32(n, 0), /* adaptive eviction: start size */
+        none,      /* evictable sizes */
         none,
         none,
-        none,                  /* token types */
-        empty(n, IR_U8, 1),    /* query-query bias */
+        none,               /* token types */
+        empty(n, IR_U8, 1), /* query-query bias */
         none,
     };
     char heads[16], k_size[16], v_size[16];
@@ -90,21 +91,24 @@ static ir_val paged_attention(struct net *n, const struct attn_call *c)
 
 static ir_val fused_rope(struct net *n, ir_val x, ir_val cos, ir_val sin, uint32_t n_rot)
 {
-    char dims[16], half[16];
+    char dims[16];
     snprintf(dims, sizeof dims, "%u", n_rot);
-    snprintf(half, sizeof half, "%u", n_rot / 2);
     struct ir_attr attr[] = {
-        {"slice_start", "0"},      {"slice_stop", "0"},       {"input_trans0213", "true"},
-        {"output_trans0213", "false"}, {"is_interleaved", "false"}, {"rotary_ndims", dims},
-        {"cos_sin_ndims", half},   {"is_chatglm", "false"},   {"support_2d_rope", "false"},
-        {"support_3d_rope", "false"}, {"use_rope_cache", "false"}, {"is_qwen", "false"}, {"is_ltx_video", "false"},
-        {"head_cnt", "0"},         {"head_size", "0"},        {"gather_position_arg_id", "0"},
+        {"config.slice_start", "0"},         {"config.slice_stop", "0"},
+        {"config.input_trans0213", "true"},  {"config.output_trans0213", "false"},
+        {"config.is_interleaved", "false"},  {"config.rotary_ndims", dims},
+        {"config.cos_sin_ndims", dims},      {"config.is_chatglm", "false"},
+        {"config.support_2d_rope", "false"}, {"config.support_3d_rope", "false"},
+        {"config.use_rope_cache", "false"},  {"config.is_qwen", "false"},
+        {"config.is_ltx_video", "false"},    {"config.head_cnt", "0"},
+        {"config.head_size", "0"},           {"config.gather_position_arg_id", "0"},
     };
     struct ir_shape s = ir_shape_of(n->g, x);
     struct ir_out outs[] = {{IR_F32, IR_SHAPE(s.d[0], s.d[2], s.d[1], s.d[3])}};
     ir_val in[] = {x, cos, sin}, out[1];
     ir_name(n->g, "rope");
-    ir_node(n->g, "RoPE", "ie_internal_opset", 3, in, sizeof attr / sizeof *attr, attr, 0, NULL, 1, outs, out);
+    ir_node(n->g, "RoPE", "ie_internal_opset", 3, in, sizeof attr / sizeof *attr, attr, 0, NULL, 1, outs,
+            out);
     return out[0];
 }
 
@@ -126,7 +130,7 @@ const struct lowering *lowering_for(const char *device, struct err *err)
         if (strncmp(device, table[i].prefix, strlen(table[i].prefix)) == 0)
             return table[i].lowering;
     }
-    err_set(err, ERR_UNSUPPORTED, "device %s: its plugin has no paged attention, and graphs without it aren't built yet",
-            device);
+    err_set(err, ERR_UNSUPPORTED,
+            "device %s: its plugin has no paged attention, and graphs without it aren't built yet", device);
     return NULL;
 }

@@ -7,7 +7,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-const struct gguf_tensor *net_matrix(struct net *n, bool required, uint64_t rows, uint64_t cols, const char *fmt, ...)
+const struct gguf_tensor *net_matrix(struct net *n, bool required, uint64_t rows, uint64_t cols,
+                                     const char *fmt, ...)
 {
     char name[128];
     va_list ap;
@@ -60,7 +61,7 @@ void net_rope_tables(struct net *n, bool swa, ir_val *cos, ir_val *sin)
     if (n->rope_cos[swa] == IR_NONE) {
         const char *scope = swa ? "rope_swa" : "rope";
         char name[32];
-        struct ir_shape shape = IR_SHAPE(IR_DYN, 1, 1, r[swa].n_rot / 2);
+        struct ir_shape shape = IR_SHAPE(IR_DYN, 1, 1, r[swa].n_rot);
         snprintf(name, sizeof name, "%s.cos", scope);
         n->rope_cos[swa] = ir_parameter(n->g, name, IR_F32, shape);
         snprintf(name, sizeof name, "%s.sin", scope);
@@ -116,19 +117,21 @@ static ir_val group_sums(struct net *n, ir_val x, uint32_t group)
     return sums;
 }
 
-/* The biases of the stacked tensors, one after the other; IR_NONE when no tensor has one. */
-static ir_val stacked_bias(struct net *n, int count, const struct gguf_tensor *const *t,
-                           const uint32_t *const *row_maps, uint64_t rows)
+/* The companions "NAME.bias" (a number per row) or "NAME.scale" (one number) of the stacked tensors, spread
+ * over all rows, with `missing` where a tensor has none; IR_NONE when no tensor has one. */
+static ir_val companions(struct net *n, const char *kind, bool per_row, float missing, int count,
+                         const struct gguf_tensor *const *t, const uint32_t *const *row_maps, uint64_t rows)
 {
     float *all = NULL;
     uint64_t done = 0;
     struct err err = ERR_INIT;
     for (int i = 0; i < count; done += t[i]->ne[1], i++) {
-        if (t[i]->name.n < 7 || t[i]->name.n > 120 || memcmp(t[i]->name.p + t[i]->name.n - 7, ".weight", 7) != 0)
+        if (t[i]->name.n < 7 || t[i]->name.n > 120 ||
+            memcmp(t[i]->name.p + t[i]->name.n - 7, ".weight", 7) != 0)
             continue;
         char name[128];
-        snprintf(name, sizeof name, "%.*s.bias", (int)(t[i]->name.n - 7), t[i]->name.p);
-        const struct gguf_tensor *b = vector(n, false, t[i]->ne[1], name);
+        snprintf(name, sizeof name, "%.*s.%s", (int)(t[i]->name.n - 7), t[i]->name.p, kind);
+        const struct gguf_tensor *b = vector(n, false, per_row ? t[i]->ne[1] : 1, name);
         if (!b)
             continue;
         float *v = weights_values(b, &err);
@@ -136,18 +139,21 @@ static ir_val stacked_bias(struct net *n, int count, const struct gguf_tensor *c
             ir_fail(n->g, "%s", err.text);
             break;
         }
-        if (!all)
+        if (!all) {
             all = xcalloc(rows, sizeof *all);
+            for (uint64_t r = 0; r < rows; r++)
+                all[r] = missing;
+        }
         for (uint64_t r = 0; r < t[i]->ne[1]; r++)
-            all[done + r] = v[row_maps && row_maps[i] ? row_maps[i][r] : r];
+            all[done + r] = v[!per_row ? 0 : row_maps && row_maps[i] ? row_maps[i][r] : r];
         free(v);
     }
-    ir_val bias = all ? ir_const(n->g, IR_F32, IR_SHAPE((int64_t)rows), all) : IR_NONE;
+    ir_val c = all ? ir_const(n->g, IR_F32, IR_SHAPE((int64_t)rows), all) : IR_NONE;
     free(all);
-    return bias;
+    return c;
 }
 
-ir_val net_linear(struct net *n, ir_val x, int count, const struct gguf_tensor *const *t,
+ir_val net_linear(struct net *n, ir_val x, enum net_with with, int count, const struct gguf_tensor *const *t,
                   const uint32_t *const *row_maps)
 {
     struct ir *g = n->g;
@@ -159,11 +165,20 @@ ir_val net_linear(struct net *n, ir_val x, int count, const struct gguf_tensor *
     ir_val y = ir_matmul(g, x, m.w, false, true);
     if (m.min != IR_NONE)
         y = ir_add(g, y, ir_matmul(g, group_sums(n, x, m.group), m.min, false, true));
-    ir_val bias = stacked_bias(n, count, t, row_maps, m.rows);
-    return bias == IR_NONE ? y : ir_add(g, y, bias);
+    ir_val bias = companions(n, "bias", true, 0.0f, count, t, row_maps, m.rows);
+    ir_val scale =
+        with == NET_BIAS ? IR_NONE : companions(n, "scale", false, 1.0f, count, t, row_maps, m.rows);
+    if (bias != IR_NONE && with == NET_BIAS_SCALE)
+        y = ir_add(g, y, bias);
+    if (scale != IR_NONE)
+        y = ir_mul(g, y, scale);
+    if (bias != IR_NONE && with != NET_BIAS_SCALE)
+        y = ir_add(g, y, bias);
+    return y;
 }
 
-ir_val net_linear_named(struct net *n, ir_val x, uint64_t rows, uint64_t cols, const char *fmt, ...)
+ir_val net_linear_named(struct net *n, ir_val x, enum net_with with, uint64_t rows, uint64_t cols,
+                        const char *fmt, ...)
 {
     char name[128];
     va_list ap;
@@ -171,7 +186,7 @@ ir_val net_linear_named(struct net *n, ir_val x, uint64_t rows, uint64_t cols, c
     vsnprintf(name, sizeof name, fmt, ap);
     va_end(ap);
     const struct gguf_tensor *t = net_matrix(n, true, rows, cols, "%s.weight", name);
-    return net_linear(n, x, 1, &t, NULL);
+    return net_linear(n, x, with, 1, &t, NULL);
 }
 
 void net_head(struct net *n, ir_val x)
@@ -182,7 +197,7 @@ void net_head(struct net *n, ir_val x)
     const struct gguf_tensor *t = net_matrix(n, false, h->n_vocab, h->n_embd, "output.weight");
     if (!t)
         t = n->model->embd;
-    ir_val logits = net_linear(n, x, 1, &t, NULL);
+    ir_val logits = net_linear(n, x, NET_SCALE_BIAS, 1, &t, NULL);
     if (h->final_logit_softcap != 0) {
         ir_val cap = ir_f32(g, h->final_logit_softcap);
         logits = ir_mul(g, ir_unary(g, IR_TANH, ir_binary(g, IR_DIV, logits, cap)), cap);

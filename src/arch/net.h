@@ -1,4 +1,5 @@
-/* A network under construction: what every block needs at hand, and the pieces that are smaller than a block. */
+/* A network under construction: what every block needs at hand, and the pieces that are smaller than a block.
+ */
 #ifndef ARCH_NET_H
 #define ARCH_NET_H
 
@@ -11,12 +12,12 @@
  * device. */
 struct net;
 struct attn_call {
-    ir_val q, k, v;     /* f32 [T, heads * size] */
-    uint32_t il;        /* layer */
+    ir_val q, k, v; /* f32 [T, heads * size] */
+    uint32_t il;    /* layer */
     uint32_t n_head, n_head_kv;
     float scale;
-    uint32_t window;    /* 0: all positions */
-    ir_val sinks;       /* f32 [1, heads, 1, 1] or IR_NONE */
+    uint32_t window; /* 0: all positions */
+    ir_val sinks;    /* f32 [1, heads, 1, 1] or IR_NONE */
 };
 struct lowering {
     const char *name;
@@ -24,7 +25,8 @@ struct lowering {
     void (*begin)(struct net *n);
     /* Attention over what the sequence holds and these rows, which join it: f32 [T, heads * v size]. */
     ir_val (*attention)(struct net *n, const struct attn_call *c);
-    /* Rotates the first n_rot dimensions of each head, NeoX order: x [T, 1, heads, size] -> [T, heads, 1, size]. */
+    /* Rotates the first n_rot dimensions of each head, NeoX order: x [T, 1, heads, size] -> [T, heads, 1,
+     * size]. */
     ir_val (*rope)(struct net *n, ir_val x, ir_val cos, ir_val sin, uint32_t n_rot);
 };
 
@@ -37,12 +39,12 @@ struct net {
     const struct hparams *h;
     struct weights *w;
     const struct lowering *lower;
-    struct arch_model *model; /* what the engine will be told */
+    struct arch_model *model;                              /* what the engine will be told */
     enum rope_order { ROPE_NEOX, ROPE_NORMAL } rope_order; /* of the file's Q and K rows */
 
-    ir_val out_rows; /* i32 [n]: rows of the step whose logits are wanted */
+    ir_val out_rows;                 /* i32 [n]: rows of the step whose logits are wanted */
     ir_val rope_cos[2], rope_sin[2]; /* full and sliding-window layers; IR_NONE when not in use */
-    ir_val paged[6]; /* past_lens … max_context_len, made by the lowering */
+    ir_val paged[6];                 /* past_lens … max_context_len, made by the lowering */
 
     struct { /* group sums of values already made: shared by the matrices that read the same x */
         ir_val x, sums;
@@ -60,19 +62,23 @@ ir_val net_wanted_rows(struct net *n, uint32_t il, ir_val x);
 ir_val net_rms_norm(struct net *n, ir_val x, bool required, const char *fmt, ...)
     __attribute__((format(printf, 4, 5)));
 
-/* x [T, cols] times the stacked matrices of these tensors, plus their biases where the file has them
- * (`NAME.bias` beside `NAME.weight`): f32 [T, rows]. */
-ir_val net_linear(struct net *n, ir_val x, int count, const struct gguf_tensor *const *t,
+/* Companions of a matrix "NAME.weight" in the file and the order in which they act: "NAME.scale", one factor
+ * for the product, and "NAME.bias", a number for each row. They count where the file has them. */
+enum net_with { NET_BIAS, NET_SCALE_BIAS, NET_BIAS_SCALE };
+
+/* x [T, cols] times the stacked matrices of these tensors, with their companions: f32 [T, rows]. */
+ir_val net_linear(struct net *n, ir_val x, enum net_with with, int count, const struct gguf_tensor *const *t,
                   const uint32_t *const *row_maps);
 /* A single matrix, whose shape is checked. */
-ir_val net_linear_named(struct net *n, ir_val x, uint64_t rows, uint64_t cols, const char *fmt, ...)
-    __attribute__((format(printf, 5, 6)));
+ir_val net_linear_named(struct net *n, ir_val x, enum net_with with, uint64_t rows, uint64_t cols,
+                        const char *fmt, ...) __attribute__((format(printf, 6, 7)));
 /* The tensor, checked to be rows x cols. NULL (and the graph failed) when it is missing or otherwise shaped;
  * with `required` false NULL alone may mean that it is not there. */
-const struct gguf_tensor *net_matrix(struct net *n, bool required, uint64_t rows, uint64_t cols, const char *fmt, ...)
-    __attribute__((format(printf, 5, 6)));
+const struct gguf_tensor *net_matrix(struct net *n, bool required, uint64_t rows, uint64_t cols,
+                                     const char *fmt, ...) __attribute__((format(printf, 5, 6)));
 
-/* Output norm, head (tied to the embeddings when there is none), soft cap: the result "logits" [n, n_vocab]. */
+/* Output norm, head (tied to the embeddings when there is none), soft cap: the result "logits" [n, n_vocab].
+ */
 void net_head(struct net *n, ir_val x);
 
 /* cos and sin tables as graph inputs, declared when first asked for. */

@@ -6,7 +6,8 @@
 /* The pair whose wavelength makes `turns` turns over the original context. */
 static float correction_pair(const struct rope *r, float turns)
 {
-    return (float)r->n_rot * logf((float)r->n_ctx_orig / (turns * 2.0f * (float)M_PI)) / (2.0f * logf(r->freq_base));
+    return (float)r->n_rot * logf((float)r->n_ctx_orig / (turns * 2.0f * (float)M_PI)) /
+           (2.0f * logf(r->freq_base));
 }
 
 /* YaRN's magnitude at a scale factor. */
@@ -15,8 +16,8 @@ static float yarn_magnitude(float factor, float mscale)
     return factor <= 1.0f ? 1.0f : 0.1f * mscale * logf(factor) + 1.0f;
 }
 
-/* With an extrapolation factor the magnitude correction is applied with the angles; here it is set so that the
- * product comes out as the file wants it. */
+/* With an extrapolation factor the magnitude correction is applied with the angles; here it is set so that
+ * the product comes out as the file wants it. */
 static float yarn_attention(const struct hparams *h, float freq_scale)
 {
     float factor = 1.0f / freq_scale;
@@ -75,8 +76,10 @@ void rope_fill(const struct rope *r, uint32_t n_ctx, const int32_t *pos, size_t 
                 float mix = ramp(r, p) * r->ext_factor;
                 angle = angle * (1 - mix) + own * mix;
             }
-            cos[i * pairs + p] = cosf(angle) * magnitude;
-            sin[i * pairs + p] = sinf(angle) * magnitude;
+            float c = cosf(angle) * magnitude, s = sinf(angle) * magnitude;
+            size_t at = i * r->n_rot + p;
+            cos[at] = cos[at + pairs] = c;
+            sin[at] = sin[at + pairs] = s;
         }
     }
 }

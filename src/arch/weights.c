@@ -1,4 +1,5 @@
-/* The plan of the blob: places for images, decompression patterns around them, and which tensors were used. */
+/* The plan of the blob: places for images, decompression patterns around them, and which tensors were used.
+ */
 #include "arch/weights.h"
 
 #include "base/map.h"
@@ -42,7 +43,8 @@ void weights_free(struct weights *w)
     free(w);
 }
 
-const struct gguf_tensor *weights_tensor(struct weights *w, bool required, struct err *err, const char *fmt, ...)
+const struct gguf_tensor *weights_tensor(struct weights *w, bool required, struct err *err, const char *fmt,
+                                         ...)
 {
     char name[128];
     va_list ap;
@@ -77,7 +79,8 @@ float *weights_values(const struct gguf_tensor *t, struct err *err)
     uint64_t n = elements(t);
     float *v = n <= (uint64_t)1 << 28 ? malloc((n ? n : 1) * sizeof *v) : NULL;
     if (!v) {
-        err_set(err, ERR_MEMORY, "tensor %.*s: no memory for %llu values", STR_ARG(t->name), (unsigned long long)n);
+        err_set(err, ERR_MEMORY, "tensor %.*s: no memory for %llu values", STR_ARG(t->name),
+                (unsigned long long)n);
         return NULL;
     }
     if (!quant_dequantize(t->type, t->data, n, v)) {
@@ -151,8 +154,9 @@ struct parts {
     struct quant_sizes size;
 };
 
-static int place(struct weights *w, int n, const struct gguf_tensor *const *t, const uint32_t *const *row_maps,
-                 const struct quant_image *image, uint64_t rows, struct parts *p, struct err *err)
+static int place(struct weights *w, int n, const struct gguf_tensor *const *t,
+                 const uint32_t *const *row_maps, const struct quant_image *image, uint64_t rows,
+                 struct parts *p, struct err *err)
 {
     uint64_t cols = t[0]->ne[0];
     if (quant_sizes(t[0]->type, rows, cols, &p->size, err) < 0)
@@ -199,8 +203,8 @@ static ir_val decompress(struct ir *g, const struct quant_image *image, const st
     return scale_type == IR_F32 ? x : ir_convert(g, x, IR_F32);
 }
 
-struct weights_matrix weights_matrix(struct weights *w, struct ir *g, int n, const struct gguf_tensor *const *t,
-                                     const uint32_t *const *row_maps)
+struct weights_matrix weights_matrix(struct weights *w, struct ir *g, int n,
+                                     const struct gguf_tensor *const *t, const uint32_t *const *row_maps)
 {
     struct weights_matrix m = {IR_NONE, IR_NONE, 0, 0, t[0]->ne[0]};
     const struct quant_image *image = quant_image_of(t[0]->type);
@@ -212,7 +216,8 @@ struct weights_matrix weights_matrix(struct weights *w, struct ir *g, int n, con
         len = len + (size_t)k < sizeof name ? len + (size_t)k : sizeof name - 1;
     }
     if (!image) {
-        ir_fail(g, "tensor %.*s: type %s can't be multiplied yet", STR_ARG(t[0]->name), ggml_type_info(t[0]->type)->name);
+        ir_fail(g, "tensor %.*s: type %s can't be multiplied yet", STR_ARG(t[0]->name),
+                ggml_type_info(t[0]->type)->name);
         return m;
     }
     uint64_t at;
@@ -230,7 +235,8 @@ struct weights_matrix weights_matrix(struct weights *w, struct ir *g, int n, con
     if (image->has_min) {
         m.group = image->group;
         ir_name(g, "%s.min", name);
-        m.min = ir_const_ref(g, IR_F32, IR_SHAPE((int64_t)m.rows, (int64_t)(m.cols / image->group)), p.min, p.size.min);
+        m.min = ir_const_ref(g, IR_F32, IR_SHAPE((int64_t)m.rows, (int64_t)(m.cols / image->group)), p.min,
+                             p.size.min);
     }
     w->matrices = xrealloc(w->matrices, (w->n_matrices + 1) * sizeof *w->matrices);
     w->matrices[w->n_matrices] = m;

@@ -1,7 +1,8 @@
-/* The plan of a model's constants: which tensors the graph uses, as what image, at which place of the one blob.
+/* The plan of a model's constants: which tensors the graph uses, as what image, at which place of the one
+ * blob.
  *
- * While the graph is built nothing is read from the file but small vectors; each matrix gets its place in the blob
- * and the graph refers to it. Afterwards the engine makes the blob and fills it by the plan: repacked by
+ * While the graph is built nothing is read from the file but small vectors; each matrix gets its place in the
+ * blob and the graph refers to it. Afterwards the engine makes the blob and fills it by the plan: repacked by
  * quant, or, for tensors whose bytes OpenVINO reads as they are, mapped straight from the file. */
 #ifndef ARCH_WEIGHTS_H
 #define ARCH_WEIGHTS_H
@@ -16,8 +17,8 @@ struct weights_entry {
     const struct gguf_tensor *tensor;
     const uint32_t *row_map; /* order of rows, NULL: as in the file */
     uint64_t rows, cols;
-    uint64_t q, scale, min;  /* offsets in the blob; scale and min only where the image has them */
-    bool map;                /* q may be mapped from the file: its offset is congruent with the file's, to a page */
+    uint64_t q, scale, min; /* offsets in the blob; scale and min only where the image has them */
+    bool map; /* q may be mapped from the file: its offset is congruent with the file's, to a page */
 };
 
 struct weights;
@@ -26,19 +27,19 @@ struct weights *weights_new(const struct gguf *g);
 void weights_free(struct weights *w);
 
 /* The tensor, marked as used. NULL with an error when it is missing and `required`. */
-const struct gguf_tensor *weights_tensor(struct weights *w, bool required, struct err *err, const char *fmt, ...)
-    __attribute__((format(printf, 4, 5)));
+const struct gguf_tensor *weights_tensor(struct weights *w, bool required, struct err *err, const char *fmt,
+                                         ...) __attribute__((format(printf, 4, 5)));
 bool weights_used(const struct weights *w, const struct gguf_tensor *t);
 
-/* A vector or small matrix as f32, copied into the graph, with its dimensions reversed (slowest first); `add` is
- * added to each element, row_map reorders the elements of a vector. */
+/* A vector or small matrix as f32, copied into the graph, with its dimensions reversed (slowest first); `add`
+ * is added to each element, row_map reorders the elements of a vector. */
 ir_val weights_small(struct weights *w, struct ir *g, const struct gguf_tensor *t, const uint32_t *row_map);
 
 /* Values of a small tensor; NULL with an error when its type can't be read. Freed with free(). */
 float *weights_values(const struct gguf_tensor *t, struct err *err);
 
-/* A planned matrix, ready for products: [rows, cols] in f32, and what has to be added because its groups have an
- * offset of their own. */
+/* A planned matrix, ready for products: [rows, cols] in f32, and what has to be added because its groups have
+ * an offset of their own. */
 struct weights_matrix {
     ir_val w;       /* f32 [rows, cols] (decompression pattern) */
     ir_val min;     /* f32 [rows, cols / group] or IR_NONE */
@@ -48,8 +49,8 @@ struct weights_matrix {
 
 /* Plans one image for n tensors of the same type and width, stacked by rows. row_maps may be NULL, as may its
  * members. Fails through the graph with the tensor's name when the type has no image. */
-struct weights_matrix weights_matrix(struct weights *w, struct ir *g, int n, const struct gguf_tensor *const *t,
-                                     const uint32_t *const *row_maps);
+struct weights_matrix weights_matrix(struct weights *w, struct ir *g, int n,
+                                     const struct gguf_tensor *const *t, const uint32_t *const *row_maps);
 /* Keeps `n` numbers for as long as the plan lives: memory for row maps. */
 uint32_t *weights_row_map(struct weights *w, size_t n);
 

@@ -17,7 +17,7 @@ enum { DEFAULT_BATCH = 512, MAX_SEQS = 1024, CTX_PAD = 256 };
 /* Host memory of the graph's inputs for one slice. */
 struct host {
     float *embeddings;      /* [n_batch, n_embd] */
-    float *cos[2], *sin[2]; /* [n_batch, n_rot / 2] */
+    float *cos[2], *sin[2]; /* [n_batch, n_rot] */
     int32_t *pos;           /* [n_batch] */
     int32_t *past_lens, *subsequence_begins, *block_indices, *block_indices_begins;
     int32_t max_context_len;
@@ -56,7 +56,7 @@ static void *host_alloc(size_t n, size_t size)
 static int make_host(struct grappa_context *c, struct err *err)
 {
     struct host *t = &c->host;
-    size_t n = c->n_batch, seqs = (size_t)c->kv.n_seqs, half = c->m->arch->h.n_rot / 2;
+    size_t n = c->n_batch, seqs = (size_t)c->kv.n_seqs, n_rot = c->m->arch->h.n_rot;
     t->embeddings = host_alloc(n * c->m->arch->h.n_embd, sizeof(float));
     t->pos = host_alloc(n, sizeof(int32_t));
     t->out_rows = host_alloc(n, sizeof(int32_t));
@@ -72,8 +72,8 @@ static int make_host(struct grappa_context *c, struct err *err)
     for (int i = 0; i < 2 && ok; i++) {
         if (!c->m->arch->rope_used[i])
             continue;
-        t->cos[i] = host_alloc(n * half, sizeof(float));
-        t->sin[i] = host_alloc(n * half, sizeof(float));
+        t->cos[i] = host_alloc(n * n_rot, sizeof(float));
+        t->sin[i] = host_alloc(n * n_rot, sizeof(float));
         ok = t->cos[i] && t->sin[i];
     }
     return ok ? 0 : err_set(err, ERR_MEMORY, "no memory for steps of %u tokens", c->n_batch);
@@ -293,11 +293,11 @@ static int bind_slice(struct grappa_context *c, int64_t rows, int64_t n_seqs, in
     struct ov_program *p = c->m->program;
     static const char *const cos_names[] = {"rope.cos", "rope_swa.cos"}, *const sin_names[] = {
                                                                              "rope.sin", "rope_swa.sin"};
-    int64_t half = c->m->arch->h.n_rot / 2;
+    int64_t n_rot = c->m->arch->h.n_rot;
     for (int i = 0; i < 2; i++) {
         if (!c->m->arch->rope_used[i])
             continue;
-        int64_t dims[] = {rows, 1, 1, half};
+        int64_t dims[] = {rows, 1, 1, n_rot};
         rope_fill(&c->m->arch->rope[i], c->n_ctx, t->pos, (size_t)rows, t->cos[i], t->sin[i]);
         if (ov_bind(p, cos_names[i], OV_ELEM_F32, 4, dims, t->cos[i], err) < 0 ||
             ov_bind(p, sin_names[i], OV_ELEM_F32, 4, dims, t->sin[i], err) < 0)

@@ -1,5 +1,5 @@
-/* OpenVINO over its C API: the core, compiling a model from IR text, and one inference request whose inputs are
- * the caller's memory. */
+/* OpenVINO over its C API: the core, compiling a model from IR text, and one inference request whose inputs
+ * are the caller's memory. */
 #include "ov/ov.h"
 
 #include "base/mem.h"
@@ -60,9 +60,9 @@ static const struct elem {
     ov_element_type_e type;
     int bits;
 } elems[] = {
-    [OV_ELEM_F32] = {F32, 32}, [OV_ELEM_F16] = {F16, 16}, [OV_ELEM_BF16] = {BF16, 16}, [OV_ELEM_I64] = {I64, 64},
-    [OV_ELEM_I32] = {I32, 32}, [OV_ELEM_I8] = {I8, 8},    [OV_ELEM_U8] = {U8, 8},      [OV_ELEM_U4] = {U4, 4},
-    [OV_ELEM_OTHER] = {DYNAMIC, 0},
+    [OV_ELEM_F32] = {F32, 32}, [OV_ELEM_F16] = {F16, 16}, [OV_ELEM_BF16] = {BF16, 16},
+    [OV_ELEM_I64] = {I64, 64}, [OV_ELEM_I32] = {I32, 32}, [OV_ELEM_I8] = {I8, 8},
+    [OV_ELEM_U8] = {U8, 8},    [OV_ELEM_U4] = {U4, 4},    [OV_ELEM_OTHER] = {DYNAMIC, 0},
 };
 
 int ov_elem_bits(enum ov_elem e)
@@ -87,8 +87,8 @@ struct ov_runtime *ov_open(struct err *err)
         free(rt);
         return NULL;
     }
-    /* Loading the CPU plugin registers the operation sets "extension" and "ie_internal_opset" that IR may name;
-     * a machine without it can still use other devices, so a failure here is not the end. */
+    /* Loading the CPU plugin registers the operation sets "extension" and "ie_internal_opset" that IR may
+     * name; a machine without it can still use other devices, so a failure here is not the end. */
     char *name = NULL;
     if (ov_core_get_property(rt->core, "CPU", "FULL_DEVICE_NAME", &name) == OK)
         ov_free(name);
@@ -114,8 +114,8 @@ const char *ov_version(void)
     return text;
 }
 
-int ov_each_device(struct ov_runtime *rt, void (*fn)(const char *name, const char *full_name, void *user), void *user,
-                   struct err *err)
+int ov_each_device(struct ov_runtime *rt, void (*fn)(const char *name, const char *full_name, void *user),
+                   void *user, struct err *err)
 {
     ov_available_devices_t devices;
     if (ov_core_get_available_devices(rt->core, &devices) != OK)
@@ -135,7 +135,8 @@ int ov_each_device(struct ov_runtime *rt, void (*fn)(const char *name, const cha
 /* Names of all inputs or outputs, in the order of their indices. */
 static const char **port_names(struct ov_program *p, bool input, size_t *n, struct err *err)
 {
-    ov_status_e s = input ? ov_compiled_model_inputs_size(p->compiled, n) : ov_compiled_model_outputs_size(p->compiled, n);
+    ov_status_e s = input ? ov_compiled_model_inputs_size(p->compiled, n)
+                          : ov_compiled_model_outputs_size(p->compiled, n);
     if (s != OK) {
         fail(err, "count ports");
         return NULL;
@@ -183,9 +184,10 @@ static ov_compiled_model_t *compile(struct ov_runtime *rt, ov_model_t *model, co
         a[2 * i + 1] = props[i].value;
     }
     ov_compiled_model_t *compiled = NULL;
-    if (ov_core_compile_model(rt->core, model, device, 2 * n, &compiled, a[0], a[1], a[2], a[3], a[4], a[5], a[6], a[7],
-                              a[8], a[9], a[10], a[11], a[12], a[13], a[14], a[15], a[16], a[17], a[18], a[19], a[20],
-                              a[21], a[22], a[23], a[24], a[25], a[26], a[27], a[28], a[29], a[30], a[31]) != OK) {
+    if (ov_core_compile_model(rt->core, model, device, 2 * n, &compiled, a[0], a[1], a[2], a[3], a[4], a[5],
+                              a[6], a[7], a[8], a[9], a[10], a[11], a[12], a[13], a[14], a[15], a[16], a[17],
+                              a[18], a[19], a[20], a[21], a[22], a[23], a[24], a[25], a[26], a[27], a[28],
+                              a[29], a[30], a[31]) != OK) {
         char doing[96];
         snprintf(doing, sizeof doing, "compile for device %.64s", device);
         fail(err, doing);
@@ -195,7 +197,8 @@ static ov_compiled_model_t *compile(struct ov_runtime *rt, ov_model_t *model, co
 }
 
 /* The model object, with the node info that its attention nodes need. */
-static ov_model_t *read_model(struct ov_runtime *rt, struct str xml, void *blob, size_t blob_size, struct err *err)
+static ov_model_t *read_model(struct ov_runtime *rt, struct str xml, void *blob, size_t blob_size,
+                              struct err *err)
 {
     ov_model_t *model = NULL;
     ov_tensor_t *weights = NULL;
@@ -218,8 +221,8 @@ static ov_model_t *read_model(struct ov_runtime *rt, struct str xml, void *blob,
     return model;
 }
 
-struct ov_program *ov_compile(struct ov_runtime *rt, const char *device, struct str xml, void *blob, size_t blob_size,
-                              const struct ov_prop *props, size_t n_props, struct err *err)
+struct ov_program *ov_compile(struct ov_runtime *rt, const char *device, struct str xml, void *blob,
+                              size_t blob_size, const struct ov_prop *props, size_t n_props, struct err *err)
 {
     struct ov_program *p = xcalloc(1, sizeof *p);
     ov_model_t *model = read_model(rt, xml, blob, blob_size, err);
@@ -296,8 +299,8 @@ done:
     return result;
 }
 
-int ov_bind(struct ov_program *p, const char *name, enum ov_elem elem, int rank, const int64_t *dims, void *data,
-            struct err *err)
+int ov_bind(struct ov_program *p, const char *name, enum ov_elem elem, int rank, const int64_t *dims,
+            void *data, struct err *err)
 {
     size_t index;
     struct input *in = find_input(p, name, &index);
@@ -307,12 +310,13 @@ int ov_bind(struct ov_program *p, const char *name, enum ov_elem elem, int rank,
         memcmp(in->dims, dims, (size_t)rank * sizeof *dims) == 0)
         return 0;
 
-    ov_shape_t shape;
+    ov_shape_t shape = {0}; /* which is a scalar's; ov_shape_create refuses rank 0 */
     ov_tensor_t *tensor = NULL;
-    if (ov_shape_create(rank, dims, &shape) != OK)
+    if (rank > 0 && ov_shape_create(rank, dims, &shape) != OK)
         return fail(err, name);
     ov_status_e s = ov_tensor_create_from_host_ptr(elems[elem].type, shape, data, &tensor);
-    ov_shape_free(&shape);
+    if (rank > 0)
+        ov_shape_free(&shape);
     if (s != OK || ov_infer_request_set_input_tensor_by_index(p->request, index, tensor) != OK) {
         ov_tensor_free(tensor);
         return fail(err, name);
@@ -415,7 +419,7 @@ void ov_profile_print(struct ov_program *p, struct buf *out)
     buf_printf(out, "%10s %6s %9s  %s\n", "ms", "%", "runs", "node type (implementation)");
     for (size_t i = 0; i < p->n_times; i++) {
         const struct node_time *t = &p->times[i];
-        buf_printf(out, "%10.2f %6.1f %9lld  %s\n", (double)t->us / 1e3, 100.0 * (double)t->us / (double)total,
-                   (long long)t->calls, t->type);
+        buf_printf(out, "%10.2f %6.1f %9lld  %s\n", (double)t->us / 1e3,
+                   100.0 * (double)t->us / (double)total, (long long)t->calls, t->type);
     }
 }

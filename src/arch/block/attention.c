@@ -1,10 +1,11 @@
-/* Attention: Q, K and V from one product where their types allow it, norms, rotation, the device's attention. */
+/* Attention: Q, K and V from one product where their types allow it, norms, rotation, the device's attention.
+ */
 #include "arch/block/block.h"
 
 #include <math.h>
 
-/* GGUF keeps the rotary pairs of "normal" families side by side (2i, 2i+1); the graph rotates halves (i, i + n/2).
- * Reordering the rows of Q and K alike changes no product between them. */
+/* GGUF keeps the rotary pairs of "normal" families side by side (2i, 2i+1); the graph rotates halves (i, i +
+ * n/2). Reordering the rows of Q and K alike changes no product between them. */
 static const uint32_t *halves_from_pairs(struct net *n, uint32_t heads)
 {
     if (n->rope_order == ROPE_NEOX)
@@ -52,7 +53,7 @@ static struct qkv project(struct net *n, ir_val x, uint32_t il, struct widths w,
                 map[i] = (uint32_t)(i < w.q ? q_map[i] : i < w.q + w.k ? w.q + k_map[i - w.q] : i);
         }
         ir_name(n->g, "qkv");
-        return split_qkv(n, net_linear(n, x, 1, &fused, (const uint32_t *const[]){map}), w);
+        return split_qkv(n, net_linear(n, x, NET_SCALE_BIAS, 1, &fused, (const uint32_t *const[]){map}), w);
     }
     const struct gguf_tensor *t[] = {
         net_matrix(n, true, (uint64_t)w.q, cols, "blk.%u.attn_q.weight", il),
@@ -61,13 +62,15 @@ static struct qkv project(struct net *n, ir_val x, uint32_t il, struct widths w,
     };
     const uint32_t *maps[] = {q_map, k_map, NULL};
     if (t[0] && t[1] && t[2] && t[0]->type == t[1]->type && t[0]->type == t[2]->type)
-        return split_qkv(n, net_linear(n, x, 3, t, maps), w);
-    return (struct qkv){net_linear(n, x, 1, t, maps), net_linear(n, x, 1, t + 1, maps + 1),
-                        net_linear(n, x, 1, t + 2, maps + 2)};
+        return split_qkv(n, net_linear(n, x, NET_SCALE_BIAS, 3, t, maps), w);
+    return (struct qkv){net_linear(n, x, NET_SCALE_BIAS, 1, t, maps),
+                        net_linear(n, x, NET_SCALE_BIAS, 1, t + 1, maps + 1),
+                        net_linear(n, x, NET_SCALE_BIAS, 1, t + 2, maps + 2)};
 }
 
 /* [T, heads * size] -> norm of each head -> rotation -> [T, heads * size]. */
-static ir_val heads_ready(struct net *n, ir_val x, uint32_t heads, uint32_t il, const struct attention *a, char which)
+static ir_val heads_ready(struct net *n, ir_val x, uint32_t heads, uint32_t il, const struct attention *a,
+                          char which)
 {
     if (!a->rope && !a->qk_norm)
         return x;
@@ -92,7 +95,9 @@ ir_val block_attention(struct net *n, ir_val x, uint32_t il, const struct attent
                        (int64_t)l->n_head_kv * h->n_embd_head_v};
     ir_scope(n->g, "attn");
     struct qkv p = project(n, x, il, w, a->rope);
-    float scale = a->scale != 0 ? a->scale : h->attn_scale != 0 ? h->attn_scale : 1.0f / sqrtf((float)h->n_embd_head_k);
+    float scale = a->scale != 0        ? a->scale
+                  : h->attn_scale != 0 ? h->attn_scale
+                                       : 1.0f / sqrtf((float)h->n_embd_head_k);
     struct attn_call call = {
         .q = heads_ready(n, p.q, l->n_head, il, a, 'q'),
         .k = heads_ready(n, p.k, l->n_head_kv, il, a, 'k'),
@@ -105,7 +110,8 @@ ir_val block_attention(struct net *n, ir_val x, uint32_t il, const struct attent
         .sinks = IR_NONE,
     };
     ir_val o = net_wanted_rows(n, il, n->lower->attention(n, &call));
-    o = net_linear_named(n, o, h->n_embd, (uint64_t)l->n_head * h->n_embd_head_v, "blk.%u.attn_output", il);
+    o = net_linear_named(n, o, NET_SCALE_BIAS, h->n_embd, (uint64_t)l->n_head * h->n_embd_head_v,
+                         "blk.%u.attn_output", il);
     ir_leave(n->g);
     return o;
 }
