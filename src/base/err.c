@@ -1,24 +1,10 @@
 /* Error values: formatting, cutting at a character boundary, and the one table of exit and HTTP statuses. */
 #include "base/err.h"
+#include "base/utf8.h"
 
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
-
-/* Bytes of the UTF-8 character at p, 0 if there is none. The text ends in a NUL, which continues nothing. */
-static size_t utf8_len(const char *p)
-{
-    unsigned char c = (unsigned char)p[0], second = (unsigned char)p[1];
-    size_t n = c < 0x80 ? 1 : c < 0xC2 ? 0 : c < 0xE0 ? 2 : c < 0xF0 ? 3 : c < 0xF5 ? 4 : 0;
-    if ((c == 0xE0 && second < 0xA0) || (c == 0xED && second > 0x9F) || (c == 0xF0 && second < 0x90) ||
-        (c == 0xF4 && second > 0x8F))
-        return 0;
-    for (size_t i = 1; i < n; i++) {
-        if (((unsigned char)p[i] & 0xC0) != 0x80)
-            return 0;
-    }
-    return n;
-}
 
 /* One line, printable, whole characters: error texts go to terminals, logs and JSON. */
 static void tidy(char *text, bool cut)
@@ -32,7 +18,7 @@ static void tidy(char *text, bool cut)
         text[n] = '\0';
     }
     for (size_t i = 0, len; i < n; i += len ? len : 1) {
-        len = utf8_len(text + i);
+        len = utf8_len(text + i, n - i);
         if (len == 0 || (unsigned char)text[i] < 0x20 || text[i] == 0x7f)
             text[i] = '?';
     }

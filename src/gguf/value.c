@@ -2,6 +2,7 @@
  * they use for a key, so any integer type will do where an integer is asked for, as long as the number fits.
  */
 #include "gguf/value.h"
+#include "base/utf8.h"
 #include "gguf/part.h"
 #include "gguf/types.h"
 
@@ -149,31 +150,22 @@ static void put(struct sink *s, const char *p, size_t n)
     s->p[s->n] = '\0';
 }
 
-/* Bytes of the character that begins at p, 1 for what is no UTF-8. */
-static size_t character(const char *p, size_t left)
-{
-    unsigned char c = (unsigned char)*p;
-    size_t n = c < 0xC2 ? 1 : c < 0xE0 ? 2 : c < 0xF0 ? 3 : c < 0xF5 ? 4 : 1;
-    for (size_t i = 1; i < n; i++) {
-        if (i >= left || ((unsigned char)p[i] & 0xC0) != 0x80)
-            return 1;
-    }
-    return n;
-}
-
 /* On one line: control characters and stray bytes as escapes. */
 static void put_str(struct sink *s, struct str v)
 {
     for (size_t i = 0, n; i < v.n && !s->full; i += n) {
-        n = character(v.p + i, v.n - i);
+        n = utf8_len(v.p + i, v.n - i);
         unsigned char c = (unsigned char)v.p[i];
         char escape[8];
-        if (c == '\n')
+        if (c == '\n') {
             put(s, "\\n", 2);
-        else if (c < 0x20 || c == 0x7F || (c >= 0x80 && n == 1))
-            put(s, escape, (size_t)snprintf(escape, sizeof escape, "\\x%02x", c));
-        else
+        } else if (c < 0x20 || c == 0x7F || n == 0) {
+            int escape_n = snprintf(escape, sizeof escape, "\\x%02x", c);
+            put(s, escape, (size_t)escape_n);
+        } else {
             put(s, v.p + i, n);
+        }
+        n = n ? n : 1;
     }
 }
 
@@ -245,16 +237,20 @@ void gguf_kv_print(const struct gguf_kv *kv, char *out, size_t size)
 {
     if (size == 0)
         return;
+    out[0] = '\0';
     struct sink s = {.p = out, .size = size};
     put_value(&s, kv);
     if (!s.full)
         return;
     const char *tail = kv->is_array ? ", ...]" : "...";
-    size_t tail_n = strlen(tail);
     out[0] = '\0';
+    size_t tail_n = strlen(tail);
     if (size <= tail_n + 1)
         return;
     s = (struct sink){.p = out, .size = size - tail_n};
     size_t whole = put_value(&s, kv);
-    strcpy(out + whole, kv->is_array && whole == 1 ? "...]" : tail);
+    s = (struct sink){.p = out, .n = whole, .size = size};
+    if (kv->is_array && whole == 1)
+        tail = "...]";
+    put(&s, tail, strlen(tail));
 }

@@ -5,7 +5,9 @@
 #include "base/map.h"
 #include "base/mem.h"
 #include "base/par.h"
+#include "base/utf8.h"
 
+#include <locale.h>
 #include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -14,6 +16,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
+#include <wchar.h>
 
 #include <cmocka.h>
 
@@ -72,6 +75,33 @@ static void error_texts_are_one_line_of_utf8(void **state)
         err_prefix(&err, "%s", tidy_cases[i].in);
         assert_memory_equal(err.text, tidy_cases[i].out, strlen(tidy_cases[i].out));
     }
+}
+
+/* Every sequence of up to four of these bytes is judged as C's own library does, which goes beyond U+10FFFF.
+ */
+static void utf8_lengths_agree_with_libc(void **state)
+{
+    (void)state;
+    static const unsigned char bytes[] = {0x41, 0x7F, 0x80, 0x8F, 0x90, 0x9F, 0xA0, 0xBF,
+                                          0xC0, 0xC1, 0xC2, 0xDF, 0xE0, 0xE1, 0xEC, 0xED,
+                                          0xEE, 0xEF, 0xF0, 0xF1, 0xF3, 0xF4, 0xF5, 0xFF};
+    enum { N = sizeof bytes };
+    locale_t utf8 = newlocale(LC_CTYPE_MASK, "C.UTF-8", NULL), before = uselocale(utf8);
+    if (!utf8)
+        skip();
+    for (unsigned i = 0; i < N * N * N * N; i++) {
+        char p[4] = {(char)bytes[i % N], (char)bytes[i / N % N], (char)bytes[i / N / N % N],
+                     (char)bytes[i / N / N / N]};
+        for (size_t left = 1; left <= 4; left++) {
+            mbstate_t shift = {0};
+            wchar_t wide = 0;
+            size_t n = mbrtowc(&wide, p, left, &shift);
+            assert_int_equal(utf8_len(p, left), n > 4 || wide > 0x10FFFF ? 0 : n);
+        }
+    }
+    assert_int_equal(utf8_len("", 0), 0);
+    uselocale(before);
+    freelocale(utf8);
 }
 
 /* Cut texts end in a whole character, wherever the cut falls. */
@@ -419,6 +449,7 @@ int main(void)
         cmocka_unit_test(the_first_error_wins),
         cmocka_unit_test(prefixes_pile_up),
         cmocka_unit_test(error_texts_are_one_line_of_utf8),
+        cmocka_unit_test(utf8_lengths_agree_with_libc),
         cmocka_unit_test(long_error_texts_are_cut_at_characters),
         cmocka_unit_test(statuses),
         cmocka_unit_test(sizes_are_checked),
