@@ -1,7 +1,7 @@
 /* GGUF files: metadata and tensor directory over a read-only map.
  *
- * Format: github.com/ggml-org/ggml docs/gguf.md, versions 2 and 3, little-endian. Everything is read through a
- * bounds-checked cursor; nothing is trusted: lengths, counts, offsets, alignment, duplicate names, and that
+ * Format: github.com/ggml-org/ggml docs/gguf.md, versions 2 and 3, little-endian. Everything is read through
+ * a bounds-checked cursor; nothing is trusted: lengths, counts, offsets, alignment, duplicate names, and that
  * every tensor's bytes lie inside its file. A split model (`…-00001-of-00003.gguf`) is opened by any of its
  * parts and appears as one directory; the metadata is the first part's.
  *
@@ -34,14 +34,25 @@ struct ggml_type_info {
 const struct ggml_type_info *ggml_type_info(uint32_t type);
 
 enum gguf_value_type {
-    GGUF_U8, GGUF_I8, GGUF_U16, GGUF_I16, GGUF_U32, GGUF_I32, GGUF_F32, GGUF_BOOL,
-    GGUF_STRING, GGUF_ARRAY, GGUF_U64, GGUF_I64, GGUF_F64,
+    GGUF_U8,
+    GGUF_I8,
+    GGUF_U16,
+    GGUF_I16,
+    GGUF_U32,
+    GGUF_I32,
+    GGUF_F32,
+    GGUF_BOOL,
+    GGUF_STRING,
+    GGUF_ARRAY,
+    GGUF_U64,
+    GGUF_I64,
+    GGUF_F64,
 };
 
 struct gguf_kv {
     struct str key;
-    enum gguf_value_type type; /* for an array: of its elements, `is_array` set; arrays of arrays are refused */
-    bool is_array;
+    enum gguf_value_type type; /* for an array: of its elements */
+    bool is_array;             /* arrays of arrays are refused */
     uint64_t n;                /* elements; 1 for a scalar */
     const uint8_t *data;       /* unaligned scalars, or strings one after the other (u64 length, bytes) */
     const struct str *strings; /* type GGUF_STRING: n slices */
@@ -51,13 +62,13 @@ struct gguf_kv {
 
 struct gguf_tensor {
     struct str name;
-    uint32_t type;              /* enum ggml_type, always a known one */
+    uint32_t type; /* enum ggml_type, always a known one */
     uint32_t n_dims;
     uint64_t ne[GGUF_MAX_DIMS]; /* elements, fastest dimension first; 1 beyond n_dims */
-    uint64_t size;              /* bytes */
+    uint64_t size;              /* bytes; 0 where a dimension is 0 */
     const uint8_t *data;
-    uint32_t part;              /* which file of a split model */
-    uint64_t offset;            /* of data in that file */
+    uint32_t part;   /* which file of a split model */
+    uint64_t offset; /* of data in that file */
 };
 
 struct gguf;
@@ -84,14 +95,15 @@ size_t gguf_n_tensors(const struct gguf *g);
 const struct gguf_tensor *gguf_tensor_at(const struct gguf *g, size_t i);
 const struct gguf_tensor *gguf_find_tensor(const struct gguf *g, const char *name);
 
-/* Element i of a value. The caller keeps i < n. Numbers convert to the wider form (any integer or bool for
- * _i64, any number for _f64); 0 for strings. */
+/* Element i of a value. The caller keeps i < n. Numbers convert to the wider form: any integer or bool for
+ * _i64 (a u64 beyond it gives INT64_MAX), any number for _f64; otherwise 0, and the empty string. */
 int64_t gguf_i64_at(const struct gguf_kv *kv, uint64_t i);
 double gguf_f64_at(const struct gguf_kv *kv, uint64_t i);
 struct str gguf_str_at(const struct gguf_kv *kv, uint64_t i);
 
 /* Scalars by key. Return 1 and set *out when the key is there with a fitting type and in range, 0 when it is
- * absent (*out untouched, so set the default first), -1 with an error naming the key otherwise. */
+ * absent (*out untouched, so set the default first), -1 with an error naming file and key otherwise. Fitting
+ * is any integer type for _u32, any number for _f32, and the type itself for the others. */
 int gguf_u32(const struct gguf *g, const char *key, uint32_t *out, struct err *err);
 int gguf_f32(const struct gguf *g, const char *key, float *out, struct err *err);
 int gguf_bool(const struct gguf *g, const char *key, bool *out, struct err *err);

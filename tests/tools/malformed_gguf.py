@@ -69,7 +69,7 @@ def header():
     yield "magic-reversed", b"FUGG" + gguf()[4:], "UNSUPPORTED", "byte-swapped"
     yield "magic-other", b"\x7fELF" + gguf()[4:], "FORMAT", "begins with 7f 45 4c 46"
     yield "magic-control", b"\n\r\t\x00" + gguf()[4:], "FORMAT", "begins with 0a 0d 09 00"
-    yield "git-lfs", b"version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 1\n", "FORMAT", "Git LFS"
+    yield "git-lfs", b"version git-lfs/spec/v1\noid sha256:0\nsize 1\n", "FORMAT", "Git LFS"
     yield "web-page", b"<!DOCTYPE html><html></html>", "FORMAT", "web page"
     yield "zip", b"PK\x03\x04" + bytes(30), "FORMAT", "zip"
     yield "ggjt", b"tjgg" + u32(3) + bytes(30), "FORMAT", "older than GGUF"

@@ -284,6 +284,7 @@ static const struct {
     {"scalar.bool.1", 64, "true"},
     {"scalar.uint64.1", 64, "18446744073709551615"},
     {"scalar.int64.0", 64, "-9223372036854775808"},
+    {"scalar.string.0", 64, ""},
     {"scalar.string.2", 64, "two\\nlines, a \"quote\""},
     {"scalar.string.1", 64, "naïve 🦙"},
     {"scalar.string.1", 12, "naïve 🦙"},
@@ -304,6 +305,7 @@ static void values_print_cut_to_fit(void **state)
     struct gguf *g = open_sound(EVERYTHING);
     for (size_t i = 0; i < sizeof print_cases / sizeof print_cases[0]; i++) {
         char *out = malloc(print_cases[i].size); /* exact, for the sanitizer */
+        memset(out, 'x', print_cases[i].size);
         gguf_kv_print(gguf_find(g, print_cases[i].key), out, print_cases[i].size);
         assert_string_equal(out, print_cases[i].text);
         free(out);
