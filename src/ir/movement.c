@@ -89,6 +89,8 @@ ir_val ir_reshape_dyn(struct ir *g, ir_val a, ir_val shape, struct ir_shape resu
     if (!ir_operands(g, "Reshape", 2, (ir_val[]){a, shape}) ||
         !shape_operand(g, "Reshape", shape, result.rank))
         return IR_NONE;
+    if (!ir_shape_ok(result))
+        return ir_fail_at(g, "Reshape", "the result has no valid shape (rank %d)", result.rank);
     uint64_t before, after;
     if (ir_shape_count(ir_shape_of(g, a), &before) && ir_shape_count(result, &after) && before != after)
         return ir_fail_at(g, "Reshape", "%s cannot become %s", ir_shape_text(ir_shape_of(g, a)).s,

@@ -166,6 +166,8 @@ static void test_reshape(void **unused)
     CASE("?,8", ir_reshape_dyn(f.g, IN("?,2,4"), INT("2"), shape_of("?,8")));
     CASE(NULL, ir_reshape_dyn(f.g, IN("?,2,4"), INT("3"), shape_of("?,8")));
     CASE(NULL, ir_reshape_dyn(f.g, IN("3,8"), INT("2"), shape_of("4,8")));
+    CASE(NULL, ir_reshape_dyn(f.g, IN("3,8"), INT("?"), (struct ir_shape){.rank = IR_MAX_RANK + 1}));
+    CASE(NULL, ir_reshape_dyn(f.g, IN("3,8"), INT("2"), IR_SHAPE(-5, 8)));
 }
 
 static void test_movement(void **unused)
