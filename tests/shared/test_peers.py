@@ -1,0 +1,143 @@
+"""grappa beside a llama.cpp at hand: fresh random models of every family, quantised anew to every type, so that nothing
+here rests on golden data. Needs ../shared/peers/llama (or $GRAPPA_SHARED), a command that runs llama.cpp's programs
+by name; without it all is skipped. CI runs it where that folder is, `make test` does not.
+
+llama.cpp rounds activations to 8 bits when it multiplies quantised weights, so for those the reference is llama.cpp on
+the same file dequantised to F32, and OpenVINO is told to leave activations alone: what is compared is our graph and
+our weights."""
+import json
+import os
+import subprocess
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+SHARED = Path(os.environ.get("GRAPPA_SHARED") or ROOT.parent / "shared")
+PEERS = SHARED / "peers" / "llama"
+GRAPPA = Path(os.environ.get("GRAPPA") or ROOT / "build" / "grappa")
+MODELS = Path(os.environ.get("GRAPPA_MODELS") or ROOT / ".models")
+FAMILIES = ["llama", "qwen2", "qwen3", "gemma3", "phi3", "smollm3"]
+TYPES = ["F16", "BF16", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "Q2_K", "Q3_K_M", "Q4_K_M", "Q5_K_M", "Q6_K", "IQ4_NL",
+         "IQ4_XS"]
+EXACT = ["--precision", "f32", "--ov", "DYNAMIC_QUANTIZATION_GROUP_SIZE=0", "-ctk", "f32", "-ctv", "f32"]
+
+pytestmark = pytest.mark.skipif(not PEERS.exists(), reason="no llama.cpp at hand: ../shared/peers/llama")
+
+
+@pytest.fixture(scope="session")
+def llama():
+    """Runs a program of llama.cpp."""
+    libs = next((ROOT / ".venv" / "lib").glob("python3*/site-packages/openvino/libs"))
+    env = {**os.environ, "OPENVINO_LIBS": str(libs)}
+
+    def run(*command, **kwargs):
+        return subprocess.run([str(PEERS), *map(str, command)], check=True, capture_output=True, env=env,
+                              stdin=subprocess.DEVNULL, timeout=300, **kwargs).stdout
+
+    return run
+
+
+@pytest.fixture(scope="session")
+def archs(llama, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("archs")
+    for family in FAMILIES:
+        llama("test-llama-archs", "-a", f"^{family}$", "-s", "1", "-o", folder)
+    return folder
+
+
+def grappa(*arguments):
+    run = subprocess.run([str(GRAPPA), *map(str, arguments)], capture_output=True, stdin=subprocess.DEVNULL, timeout=300)
+    assert run.returncode == 0, run.stderr.decode(errors="replace")
+    return run.stdout
+
+
+def grappa_logits(path, ids, tmp_path, *options):
+    out = tmp_path / "grappa.f32"
+    grappa("logits", "-m", path, "--ids", ",".join(map(str, ids)), "-o", out, *options)
+    return np.fromfile(out, np.float32).reshape(len(ids), -1)
+
+
+def llama_logits(llama, path, ids, tmp_path):
+    out = tmp_path / "llama.f32"
+    llama("llama-logits", path, out, ",".join(map(str, ids)))
+    return np.fromfile(out, np.float32).reshape(len(ids), -1)
+
+
+def nmse(a, b):
+    assert a.shape == b.shape and np.isfinite(a).all()
+    return float(np.sum((a - b) ** 2, dtype=np.float64) / np.sum(b.astype(np.float64) ** 2))
+
+
+def without_vocabulary(path):
+    """A copy whose tokenizer is "none": the files of test-llama-archs name one that only it has."""
+    key = b"tokenizer.ggml.model" + (8).to_bytes(4, "little") + (4).to_bytes(8, "little")
+    data = path.read_bytes()
+    assert data.count(key + b"test") == 1
+    copy = path.with_suffix(".none.gguf")
+    copy.write_bytes(data.replace(key + b"test", key + b"none"))
+    return copy
+
+
+def ids_below(n, count, seed):
+    return np.random.RandomState(seed).randint(0, n, count).tolist()
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_family(family, archs, llama, tmp_path):
+    path = archs / f"{family}-dense.gguf"
+    ids = ids_below(128, 80, 1)
+    want = llama_logits(llama, path, ids, tmp_path)
+    path = without_vocabulary(path)
+    for steps in ([], ["--steps", "17,40,1,1,1,20"]):
+        assert nmse(grappa_logits(path, ids, tmp_path, *EXACT, *steps), want) < 1e-7
+
+
+@pytest.mark.parametrize("kind", TYPES)
+def test_type(kind, archs, llama, tmp_path):
+    small, plain = tmp_path / "small.gguf", tmp_path / "plain.gguf"
+    llama("llama-quantize", archs / "llama-dense.gguf", small, kind)
+    llama("llama-quantize", "--allow-requantize", small, plain, "F32")
+    ids = ids_below(128, 40, 2)
+    want = llama_logits(llama, plain, ids, tmp_path)
+    small = without_vocabulary(small)
+    assert nmse(grappa_logits(small, ids, tmp_path, *EXACT), want) < 1e-7
+    # As users run it; both round activations, each in its own way.
+    assert nmse(grappa_logits(small, ids, tmp_path), want) < 2e-3
+
+
+REAL = {
+    "SmolLM2": MODELS / "SmolLM2-135M-Instruct.Q4_1.gguf",
+    "Gemma 3": MODELS / "gemma-3-270m-q4_k_m.gguf",
+    "stories260K": SHARED / "models" / "stories260K.gguf",
+}
+TEXT = ("Once upon a time there was a little girl. She said: \"It's 12.50 €!\" 日本語 and naïve émigrés\n\n"
+        "    for (int i = 0; i < 10; i++) { x += 0x1F; }\t🙂 the end.")
+
+
+@pytest.mark.parametrize("name", REAL)
+def test_real_model(name, llama, tmp_path):
+    path = REAL[name]
+    if not path.exists():
+        pytest.skip(f"{path} is not there")
+    want_ids = json.loads(llama("llama-tokenize", "-m", path, "-p", TEXT, "--ids", "--log-disable"))
+    assert json.loads(grappa("tokenize", "-m", path, "-p", TEXT, "--ids")) == want_ids
+    plain = tmp_path / "plain.gguf"
+    llama("llama-quantize", "--allow-requantize", path, plain, "F32")
+    want = llama_logits(llama, plain, want_ids, tmp_path)
+    exact = grappa_logits(path, want_ids, tmp_path, *EXACT)
+    plain.unlink()
+    assert nmse(exact, want) < 1e-6
+    assert (exact.argmax(1) == want.argmax(1)).mean() > 0.98
+
+
+def test_bench_speaks_as_llama_bench(llama):
+    arguments = ["-m", REAL["SmolLM2"], "-p", "16", "-n", "4", "-r", "2", "-o", "json"]
+    ours = json.loads(grappa("bench", *arguments))
+    theirs = json.loads(llama("llama-bench", "-dev", "none", *arguments))
+    assert [(x["n_prompt"], x["n_gen"]) for x in ours] == [(x["n_prompt"], x["n_gen"]) for x in theirs]
+    for a, b in zip(ours, theirs):
+        assert set(b) <= set(a)
+        assert (a["model_size"], a["model_n_params"]) == (b["model_size"], b["model_n_params"])
+        assert len(a["samples_ns"]) == 2 and a["avg_ts"] > 0
