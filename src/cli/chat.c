@@ -58,16 +58,7 @@ static grappa_token *render(struct chat *c, size_t *n, struct grappa_err *err)
     return tokens;
 }
 
-static void show_tokens(const struct session *s, const grappa_token *tokens, size_t n)
-{
-    for (size_t i = 0; i < n; i++) {
-        char piece[256];
-        size_t len = grappa_token_piece(s->vocab, tokens[i], true, piece, sizeof piece);
-        fprintf(stderr, "%6d -> '%.*s'\n", tokens[i], (int)(len < sizeof piece ? len : sizeof piece), piece);
-    }
-}
-
-/* The answer to the messages so far, which then is one of them. A question that fails is taken back. */
+/* The answer to the messages so far, which then is one of them. A question without one is taken back. */
 static int answer(struct chat *c, bool echo, enum ending *ending, struct grappa_err *err)
 {
     struct buf text = {0};
@@ -75,13 +66,14 @@ static int answer(struct chat *c, bool echo, enum ending *ending, struct grappa_
     grappa_token *tokens = render(c, &n, err);
     int status = tokens ? 0 : -1;
     if (tokens && c->s->o->verbose_prompt)
-        show_tokens(c->s, tokens, n);
+        show_tokens(c->s->vocab, tokens, n);
     if (tokens)
         status = session_write(c->s, tokens, n, echo, &text, ending, err);
-    if (status == 0)
-        add_message(c, "assistant", buf_str(&text));
-    else
+    bool unanswered = status || (text.n == 0 && *ending == END_INTERRUPT);
+    if (unanswered)
         drop_messages(c, c->n - 1);
+    else
+        add_message(c, "assistant", buf_str(&text));
     if (*ending != END_OUTPUT)
         out_text("\n", 1);
     if (status == 0 && *ending == END_CONTEXT)

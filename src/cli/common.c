@@ -5,6 +5,7 @@
 #include "base/mem.h"
 
 #include <errno.h>
+#include <poll.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
@@ -66,15 +67,34 @@ bool out_text(const char *p, size_t n)
     return out_errno == 0;
 }
 
+void out_start(void)
+{
+    /* What is not shown piece by piece goes out at once, so that out_finish sees why it could not. */
+    if (!isatty(STDOUT_FILENO))
+        setvbuf(stdout, NULL, _IOFBF, 1 << 20);
+}
+
+/* For a write that stdio did by itself, whose errno is gone. */
+static bool reader_is_gone(void)
+{
+    struct pollfd p = {.fd = STDOUT_FILENO, .events = POLLOUT};
+    return poll(&p, 1, 0) == 1 && (p.revents & POLLERR);
+}
+
 int out_finish(int status)
 {
+    bool lost = ferror(stdout) && !out_errno;
     errno = 0;
-    note_output(fflush(stdout) == 0 && !ferror(stdout));
-    if (!out_errno || out_errno == EPIPE)
+    if (fflush(stdout) != 0)
+        note_output(false);
+    if ((!lost && !out_errno) || out_errno == EPIPE || reader_is_gone())
         return status;
     if (status == 0) {
         struct grappa_err err = {0};
-        cli_error(&err, 1, "can't write to stdout: %s", strerror(out_errno));
+        if (out_errno)
+            cli_error(&err, 1, "can't write to stdout: %s", strerror(out_errno));
+        else
+            cli_error(&err, 1, "can't write to stdout");
         status = cli_fail(&err);
     }
     return status;
@@ -88,6 +108,16 @@ FILE *open_output(const char *path, struct grappa_err *err)
     if (!f)
         cli_error(err, 1, "can't write %s: %s", path, strerror(errno));
     return f;
+}
+
+int write_output(FILE *f, const char *path, const void *p, size_t n, struct grappa_err *err)
+{
+    if (f == stdout)
+        return out_text(p, n) ? 0 : -1;
+    errno = 0;
+    return fwrite(p, 1, n, f) == n
+               ? 0
+               : cli_error(err, 1, "can't write %s: %s", path, strerror(errno ? errno : EIO));
 }
 
 int close_output(FILE *f, const char *path, struct grappa_err *err)
@@ -202,6 +232,16 @@ grappa_token *tokenize(const struct grappa_vocab *v, const char *text, size_t le
         if (got < 0)
             return NULL;
         max = (size_t)got;
+    }
+}
+
+void show_tokens(const struct grappa_vocab *v, const grappa_token *tokens, size_t n)
+{
+    fprintf(stderr, "number of tokens in prompt = %zu\n", n);
+    for (size_t i = 0; i < n; i++) {
+        char piece[256];
+        size_t len = grappa_token_piece(v, tokens[i], true, piece, sizeof piece);
+        fprintf(stderr, "%6d -> '%.*s'\n", tokens[i], (int)(len < sizeof piece ? len : sizeof piece), piece);
     }
 }
 

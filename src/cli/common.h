@@ -23,13 +23,16 @@ int cli_fail(const struct grappa_err *err);
 int unknown_command(const char *name);
 
 /* ---- stdout ---- */
+void out_start(void); /* before anything is written */
 /* Writes and flushes; false once stdout takes no more, and then there is no point in going on. */
 bool out_text(const char *p, size_t n);
 /* At the end: what a command's exit status becomes. A reader that went away is no failure, a full disk is. */
 int out_finish(int status);
 
-/* The file `path` for binary output ("-" or NULL: stdout). close_output says whether all of it arrived. */
+/* The file `path` for binary output ("-" or NULL: stdout). close_output says whether all of it arrived. Where
+ * it is stdout that takes no more, write_output returns -1 without an error, and out_finish has the word. */
 FILE *open_output(const char *path, struct grappa_err *err);
+int write_output(FILE *f, const char *path, const void *p, size_t n, struct grappa_err *err);
 int close_output(FILE *f, const char *path, struct grappa_err *err);
 
 /* ---- input ---- */
@@ -46,6 +49,9 @@ bool has_prompt(const struct options *o);
 /* Ids of a text in a new array (free it), or NULL. */
 grappa_token *tokenize(const struct grappa_vocab *v, const char *text, size_t len, bool add_special,
                        bool parse_special, size_t *n, struct grappa_err *err);
+
+/* On stderr, for --verbose-prompt: how many, and each with its text. */
+void show_tokens(const struct grappa_vocab *v, const grappa_token *tokens, size_t n);
 
 /* ---- interruption ---- */
 /* From then on the first SIGINT sets `interrupted`, and one that comes while it is still set ends the

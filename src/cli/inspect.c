@@ -103,8 +103,8 @@ static json_t *json_tensors(const struct grappa_file *file)
     return array;
 }
 
-static void print_json(FILE *f, const struct grappa_file *file, const struct grappa_file_info *i,
-                       struct grappa_err *err)
+static void print_json(FILE *f, const char *path, const struct grappa_file *file,
+                       const struct grappa_file_info *i, struct grappa_err *err)
 {
     json_t *root = json_pack("{s:o, s:o, s:o, s:o, s:b, s:I, s:I, s:i, s:o, s:o}", "file", json_text(i->path),
                              "architecture", json_text(i->arch), "name", json_text(i->name), "type",
@@ -115,8 +115,10 @@ static void print_json(FILE *f, const struct grappa_file *file, const struct gra
         cli_error(err, 1, "out of memory");
         return;
     }
-    json_dumpf(root, f, JSON_INDENT(2)); /* whether it arrived shows when the stream is closed */
-    fputc('\n', f);
+    char *text = json_dumps(root, JSON_INDENT(2));
+    if (text && write_output(f, path, text, strlen(text), err) == 0)
+        write_output(f, path, "\n", 1, err);
+    free(text);
     json_decref(root);
 }
 
@@ -128,7 +130,7 @@ static void inspect_file(const struct options *o, const struct grappa_file *file
     struct grappa_file_info info;
     grappa_file_info(file, &info);
     if (o->json) {
-        print_json(f, file, &info, err);
+        print_json(f, o->output, file, &info, err);
         return;
     }
     print_info(f, &info);
@@ -151,7 +153,7 @@ int cmd_inspect(const struct options *o)
     if ((!ir && !file) || !(f = open_output(o->output, &err)))
         goto cleanup;
     if (ir)
-        fwrite(ir, 1, n_ir, f);
+        write_output(f, o->output, ir, n_ir, &err);
     else
         inspect_file(o, file, f, &err);
 cleanup:

@@ -1,7 +1,6 @@
 /* grappa logits: float32 [positions, vocabulary] of given tokens, for comparing implementations. */
 #include "cli/common.h"
 
-#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -40,12 +39,8 @@ static int step(struct grappa_context *ctx, const int32_t *ids, size_t n, const 
         const float *row = grappa_logits(ctx, (int32_t)i);
         if (!row)
             return cli_error(err, 1, "the model gave no logits");
-        errno = 0;
-        if (fwrite(row, sizeof *row, (size_t)n_vocab, f) != (size_t)n_vocab) {
-            if (f == stdout && errno == EPIPE)
-                return 0;
-            return cli_error(err, 1, "can't write %s: %s", o->output, strerror(errno ? errno : EIO));
-        }
+        if (write_output(f, o->output, row, (size_t)n_vocab * sizeof *row, err))
+            return -1;
     }
     return 0;
 }
@@ -62,8 +57,9 @@ int cmd_logits(const struct options *o)
     int32_t n_vocab = grappa_vocab_n_tokens(grappa_model_vocab(model));
     if (check_ids(o, n_vocab, &err))
         goto cleanup;
-    struct grappa_context_params p = {
-        .n_ctx = (uint32_t)o->ids.n, .n_batch = (uint32_t)o->ids.n, .n_seq_max = 1};
+    /* Just long enough, unless the model is to be told more. */
+    uint32_t n = (uint32_t)o->ids.n, n_ctx = o->n_ctx > n ? o->n_ctx : n;
+    struct grappa_context_params p = {.n_ctx = n_ctx, .n_batch = o->n_ubatch, .n_seq_max = 1};
     ctx = grappa_context_new(model, &p, &err);
     if (!ctx || !(f = open_output(o->output, &err)))
         goto cleanup;

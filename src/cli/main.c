@@ -90,7 +90,8 @@ int main(int argc, char **argv)
 {
     occupy_standard_streams();
     signal(SIGPIPE, SIG_IGN); /* a reader that goes away shows as EPIPE where we write */
-    setlocale(LC_CTYPE, "");  /* for line editing; numbers stay as in C */
+    out_start();
+    setlocale(LC_CTYPE, ""); /* for line editing; numbers stay as in C */
 
     int first, status = 0;
     const struct command *c = choose_command(argc, argv, &first, &status);

@@ -288,14 +288,14 @@ static void strings_add(struct options *o, struct strings *s, const char *text)
 
 static int read_csv(const struct reading *r, const char *text, struct strings *out)
 {
-    for (;;) {
-        size_t n = strcspn(text, ",");
+    for (const char *p = text;;) {
+        size_t n = strcspn(p, ",");
         if (n == 0)
             return bad_value(r, text, "an entry is empty");
-        strings_add(r->o, out, arena_strndup(&r->o->mem, text, n));
-        if (!text[n])
+        strings_add(r->o, out, arena_strndup(&r->o->mem, p, n));
+        if (!p[n])
             return 0;
-        text += n + 1;
+        p += n + 1;
     }
 }
 

@@ -20,16 +20,6 @@ static bool wants_chat(const struct session *s)
     return !has_prompt(o);
 }
 
-static void show_prompt(const struct session *s, const struct buf *text, const grappa_token *tokens, size_t n)
-{
-    fprintf(stderr, "prompt: '%s'\nnumber of tokens in prompt = %zu\n", text->n ? text->p : "", n);
-    for (size_t i = 0; i < n; i++) {
-        char piece[256];
-        size_t len = grappa_token_piece(s->vocab, tokens[i], true, piece, sizeof piece);
-        fprintf(stderr, "%6d -> '%.*s'\n", tokens[i], (int)(len < sizeof piece ? len : sizeof piece), piece);
-    }
-}
-
 static const char *ending_text(enum ending e)
 {
     static const char *const texts[] = {
@@ -65,7 +55,7 @@ static int complete(struct session *s, struct grappa_err *err)
     if (!tokens)
         goto cleanup;
     if (s->o->verbose_prompt)
-        show_prompt(s, &text, tokens, n);
+        show_tokens(s->vocab, tokens, n);
     if (session_write(s, tokens, n, s->o->display_prompt, NULL, &ending, err))
         goto cleanup;
     status = ending == END_INTERRUPT ? EXIT_INTERRUPTED : 0;
