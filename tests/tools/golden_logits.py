@@ -5,14 +5,20 @@
 
 What stands behind `--` is a command that takes FILE OUT.f32 ID,ID,… and writes the logits of all positions as
 float32 [positions, vocabulary], computed by llama.cpp on the CPU in one call with a context of 256; a program of
-thirty lines around llama_decode does it. Kept are the rows of a few positions per model, and manifest.json."""
+thirty lines around llama_decode does it. Kept are the rows of a few positions per model, and manifest.json.
+
+With quantised matrices llama.cpp rounds activations to 8 bits. So that errors of the weights can be seen below
+that, the logits kept are those of a copy whose matrices gguf-py has dequantised to F32; the file itself must be
+near, and how near stands in the manifest."""
 import argparse
+import dataclasses
 import json
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
 
+import gguf
 import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -38,6 +44,21 @@ def run(command, path, ids):
         return np.fromfile(out.name, np.float32).reshape(len(ids), tiny_models.VOCAB)
 
 
+class Exact(tiny_models.Model):
+    """The same model with its matrices in F32."""
+
+    def tensors(self):
+        for name, values, kind in super().tensors():
+            yield name, gguf.dequantize(values, kind).astype(np.float32), gguf.GGMLQuantizationType.F32
+
+
+def exact_logits(command, model, ids):
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "exact.gguf"
+        Exact(**{f.name: getattr(model, f.name) for f in dataclasses.fields(model)}).write(path)
+        return run(command, path, ids)
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--version", default="llama.cpp b11434, CPU", help="what made them, for the manifest")
@@ -48,11 +69,17 @@ def main():
     for name, model in tiny_models.MODELS.items():
         path = folder / f"{name}.gguf"
         ids, positions = ids_of(model), positions_of(model)
+        case = {"model": name, "tensors": tiny_models.digest(path), "positions": positions, "ids": ids}
         logits = run(args.command, path, ids)
+        if model not in tiny_models.FAMILIES:
+            rounded, logits = logits, exact_logits(args.command, model, ids)
+            error = float(((rounded - logits) ** 2).sum() / (logits**2).sum())
+            assert error < 2e-3, f"{name}: gguf-py and llama.cpp read the weights differently"
+            case["llama.cpp_nmse"] = float(f"{error:.2g}")
         assert np.isfinite(logits).all(), name
-        print(f"{name:20} spread {logits.std():.3f}, largest {np.abs(logits).max():.2f}")
-        logits[positions].tofile(GOLDEN / f"{name}.f32")
-        cases.append({"model": name, "tensors": tiny_models.digest(path), "positions": positions, "ids": ids})
+        print(f"{name:20} spread {logits.std():.3f}, NMSE of llama.cpp {case.get('llama.cpp_nmse', 0):.1e}")
+        logits[positions].astype("<f4").tofile(GOLDEN / f"{name}.f32")
+        cases.append(case)
     manifest = {"made_by": f"{args.version}: llama-logits MODEL.gguf OUT.f32 IDS", "context": CONTEXT,
                 "vocabulary": tiny_models.VOCAB, "cases": cases}  # fmt: skip
     text = json.dumps(manifest, separators=(",", ":")).replace('{"model"', '\n{"model"')
