@@ -56,33 +56,49 @@ ir_val ir_const_ref(struct ir *g, enum ir_type type, struct ir_shape shape, uint
     return emit_const(g, KIND_CONST_REF, NULL, (struct ir_out){type, shape}, offset, size);
 }
 
-/* "i64[0,2,32]", "f32(0.5)"; "f32.4x64" where values would be too many or cannot be shown. */
+/* Element i as text. */
+static struct text element_text(enum ir_type type, const void *data, size_t i)
+{
+    struct text t = {""};
+    const char *at = (const char *)data + i * (size_t)ir_types[type].bits / 8;
+    int64_t i64;
+    int32_t i32;
+    float f32;
+    switch (type) {
+    case IR_I64:
+        memcpy(&i64, at, sizeof i64);
+        return ir_int_text(i64);
+    case IR_I32:
+        memcpy(&i32, at, sizeof i32);
+        return ir_int_text(i32);
+    case IR_U8:
+        return ir_int_text((unsigned char)*at);
+    case IR_F32:
+        memcpy(&f32, at, sizeof f32);
+        snprintf(t.s, sizeof t.s, "%g", (double)f32);
+        return t;
+    default:
+        return t;
+    }
+}
+
+/* "i64[0,2,32]", "f32(0.5)"; with its scope "blk.3.f32.4x64" where values would be too many or are not shown.
+ */
 static const char *value_name(struct ir *g, enum ir_type type, struct ir_shape shape, const void *data)
 {
     char name[NAMED * 32 + 16];
     uint64_t count;
     size_t n = (size_t)snprintf(name, sizeof name, "%s", ir_types[type].element);
-    bool shown = (type == IR_I64 || type == IR_F32) && shape.rank < 2 && ir_shape_count(shape, &count) &&
-                 count <= NAMED;
+    bool shown = (type == IR_I64 || type == IR_I32 || type == IR_U8 || type == IR_F32) && shape.rank < 2 &&
+                 ir_shape_count(shape, &count) && count <= NAMED;
     if (!shown) {
         for (int i = 0; i < shape.rank; i++)
             n += (size_t)snprintf(name + n, sizeof name - n, "%c%lld", i ? 'x' : '.', (long long)shape.d[i]);
-        return arena_strndup(&g->mem, name, n);
+        return g->path.n ? arena_printf(&g->mem, "%s.%s", g->path.p, name) : arena_strndup(&g->mem, name, n);
     }
     name[n++] = shape.rank ? '[' : '(';
-    for (size_t i = 0; i < count; i++) {
-        struct text t;
-        if (type == IR_I64) {
-            int64_t v;
-            memcpy(&v, (const char *)data + i * sizeof v, sizeof v);
-            t = ir_int_text(v);
-        } else {
-            float v;
-            memcpy(&v, (const char *)data + i * sizeof v, sizeof v);
-            snprintf(t.s, sizeof t.s, "%g", (double)v);
-        }
-        n += (size_t)snprintf(name + n, sizeof name - n, "%s%s", i ? "," : "", t.s);
-    }
+    for (size_t i = 0; i < count; i++)
+        n += (size_t)snprintf(name + n, sizeof name - n, "%s%s", i ? "," : "", element_text(type, data, i).s);
     name[n++] = shape.rank ? ']' : ')';
     return arena_strndup(&g->mem, name, n);
 }
