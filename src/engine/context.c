@@ -322,6 +322,19 @@ static int bind_slice(struct grappa_context *c, int64_t rows, int64_t n_seqs, in
     return ov_bind(p, "max_context_len", OV_ELEM_I32, 0, dims, &t->max_context_len, err);
 }
 
+/* One inference. In the first few the plugin packs the weights for the kinds of steps it meets. */
+static int infer(struct grappa_model *m, struct err *err)
+{
+    if (m->unpacked_steps == 0)
+        return ov_infer(m->program, err);
+    struct image_sweep sweep;
+    m->unpacked_steps--;
+    image_sweep_start(&sweep, &m->image);
+    int r = ov_infer(m->program, err);
+    image_sweep_stop(&sweep);
+    return r;
+}
+
 static int run_slice(struct grappa_context *c, const struct grappa_batch *b, size_t first, size_t n,
                      int32_t *n_out, struct err *err)
 {
@@ -336,15 +349,10 @@ static int run_slice(struct grappa_context *c, const struct grappa_batch *b, siz
     *n_out = out;
     if (out == 0) /* a graph wants at least one; nobody will look at it */
         t->out_rows[out++] = 0;
-    if (bind_slice(c, (int64_t)n, n_seqs, out, err) < 0 || ov_infer(c->m->program, err) < 0)
+    if (bind_slice(c, (int64_t)n, n_seqs, out, err) < 0 || infer(c->m, err) < 0)
         return -1;
     if (c->m->profile)
         ov_profile_add(c->m->program);
-    if (!c->m->packed && n == 1) {
-        /* After a prefill and a step of one token the plugin has packed what it needs. */
-        c->m->packed = true;
-        image_drop(&c->m->image);
-    }
     return 0;
 }
 

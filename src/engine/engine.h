@@ -44,7 +44,7 @@ struct grappa_model {
     size_t n_caches;
     int32_t block_size; /* tokens in a KV block */
     bool profile;
-    bool packed;                 /* the plugin has its own copy of the weights */
+    int unpacked_steps;          /* inferences left in which the plugin may still pack weights */
     struct grappa_context *user; /* a compiled graph has one request: one context at a time */
     struct grappa_model_stats stats;
 };

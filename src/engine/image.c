@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <time.h>
 #include <unistd.h>
 
 enum { PAGE = 4096 };
@@ -130,8 +131,29 @@ void image_release(struct image *m)
     *m = (struct image){0};
 }
 
-void image_drop(const struct image *m)
+static void *sweep(void *arg)
 {
-    if (m->on_disk)
-        madvise(m->p, m->size, MADV_DONTNEED);
+    struct image_sweep *s = arg;
+    const struct timespec pause = {0, 5 * 1000 * 1000};
+    while (!atomic_load(&s->stop)) {
+        nanosleep(&pause, NULL);
+        madvise(s->m->p, s->m->size, MADV_DONTNEED);
+    }
+    return NULL;
+}
+
+void image_sweep_start(struct image_sweep *s, const struct image *m)
+{
+    s->m = m;
+    atomic_init(&s->stop, false);
+    s->running = m->on_disk && pthread_create(&s->thread, NULL, sweep, s) == 0;
+}
+
+void image_sweep_stop(struct image_sweep *s)
+{
+    if (!s->running)
+        return;
+    atomic_store(&s->stop, true);
+    pthread_join(s->thread, NULL);
+    s->running = false;
 }

@@ -11,6 +11,9 @@
 #include "arch/weights.h"
 #include "base/buf.h"
 
+#include <pthread.h>
+#include <stdatomic.h>
+
 struct image {
     void *p;
     size_t size;
@@ -26,7 +29,17 @@ struct image_progress {
 int image_make(struct image *m, const struct gguf *g, const struct weights *w, const struct buf *tail,
                struct image_progress progress, struct err *err);
 void image_release(struct image *m);
-/* Lets the pages go; they come back from the file when touched. Does nothing for anonymous memory. */
-void image_drop(const struct image *m);
+
+/* While a sweep runs, a thread lets the blob's pages go every few milliseconds; those still in use come back
+ * from the file when they are touched. Around compilation and the first inferences, when the plugin reads
+ * every matrix once to pack it, this keeps the blob from being resident beside the packed copy. */
+struct image_sweep {
+    const struct image *m;
+    pthread_t thread;
+    atomic_bool stop;
+    bool running;
+};
+void image_sweep_start(struct image_sweep *s, const struct image *m);
+void image_sweep_stop(struct image_sweep *s);
 
 #endif

@@ -7,7 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-enum { PROPERTIES_MAX = 16, OWN_PROPERTIES_MAX = 8 };
+enum { PROPERTIES_MAX = 16, OWN_PROPERTIES_MAX = 8, PACKING_STEPS = 8 };
 
 static const struct type_name {
     const char *name;
@@ -140,8 +140,12 @@ static int compile(struct grappa_model *m, const struct grappa_model_params *o, 
     struct ov_runtime *rt = n < 0 ? NULL : engine_runtime(err);
     if (!rt)
         return -1;
+    struct image_sweep sweep;
+    image_sweep_start(&sweep, &m->image);
     m->program = ov_compile(rt, o->device ? o->device : "CPU", buf_str(&m->xml), m->image.p, m->image.size,
                             props, (size_t)n, err);
+    image_sweep_stop(&sweep);
+    m->unpacked_steps = PACKING_STEPS;
     return m->program ? ask_caches(m, err) : -1;
 }
 
