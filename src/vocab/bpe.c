@@ -1,5 +1,6 @@
 /* BPE with a table of merges: byte-level (GPT-2's alphabet) and raw (Gemma 4). Merges are resolved to ids
  * when the vocabulary loads, so that tokenizing compares numbers. */
+#include "base/par.h"
 #include "vocab/inside.h"
 
 #include <stdlib.h>
@@ -57,27 +58,96 @@ static bool merge_parts(struct str merge, struct str *left, struct str *right)
     return right->n > 0;
 }
 
-static int load_merge(struct vocab *v, struct str merge, uint32_t rank, struct buf *joined, struct err *err)
+/* What a merge joins and what comes out, by id; -1: no token has the text. */
+struct merge_ids {
+    int32_t left, right, both;
+};
+
+struct merge_job {
+    const struct token_map *map;
+    const struct gguf_kv *kv;
+    struct merge_ids *ids;
+};
+
+static bool is_joined(const struct token_map *m, int32_t id, struct str left, struct str right)
+{
+    if (id < 0 || (size_t)id >= m->n || m->texts[id].n != left.n + right.n)
+        return false;
+    const char *p = m->texts[id].p;
+    return !memcmp(p, left.p, left.n) && !memcmp(p + left.n, right.p, right.n);
+}
+
+/* The id of the joined text. Files list the merges in the order of the tokens they make, so the last result
+ * and the one behind it are tried before the text is put together. */
+static int32_t find_joined(const struct token_map *m, struct str left, struct str right, int32_t last,
+                           struct buf *joined)
+{
+    if (is_joined(m, last, left, right))
+        return last;
+    if (is_joined(m, last + 1, left, right))
+        return last + 1;
+    buf_clear(joined);
+    buf_add(joined, left.p, left.n);
+    buf_add(joined, right.p, right.n);
+    return token_map_find(m, buf_str(joined));
+}
+
+static void look_up_merges(void *ctx, size_t begin, size_t end)
+{
+    enum { BLOCK = 32 };
+    const struct merge_job *job = ctx;
+    struct buf joined = {0};
+    struct str parts[2 * BLOCK];
+    int32_t ids[2 * BLOCK], last = -1;
+    for (size_t n; begin < end; begin += n) {
+        n = end - begin < BLOCK ? end - begin : BLOCK;
+        for (size_t i = 0; i < n; i++) {
+            if (!merge_parts(gguf_str_at(job->kv, begin + i), &parts[2 * i], &parts[2 * i + 1]))
+                parts[2 * i] = parts[2 * i + 1] = str_of("");
+        }
+        token_map_find_many(job->map, parts, 2 * n, ids);
+        for (size_t i = 0; i < n; i++) {
+            const struct str *part = &parts[2 * i];
+            last = part[0].n ? find_joined(job->map, part[0], part[1], last, &joined) : -1;
+            job->ids[begin + i] = (struct merge_ids){ids[2 * i], ids[2 * i + 1], last};
+        }
+    }
+    buf_release(&joined);
+}
+
+/* Gives ids to the texts of a merge that are no tokens. */
+static int intern_merge(struct vocab *v, struct str merge, struct merge_ids *ids, struct err *err)
 {
     struct str left, right;
     if (!merge_parts(merge, &left, &right))
         return 0;
-    buf_clear(joined);
-    buf_add(joined, left.p, left.n);
-    buf_add(joined, right.p, right.n);
-    if (joined->failed)
-        return no_memory(err);
-    struct str both = buf_str(joined);
-    int32_t l = intern(&v->map, left), r = intern(&v->map, right), id = token_map_find(&v->map, both);
-    if (id < 0) {
-        both.p = arena_strndup(&v->arena, both.p, both.n);
-        id = intern(&v->map, both);
+    char *both = arena_alloc(&v->arena, left.n + right.n);
+    memcpy(both, left.p, left.n);
+    memcpy(both + left.n, right.p, right.n);
+    ids->left = intern(&v->map, left);
+    ids->right = intern(&v->map, right);
+    ids->both = intern(&v->map, (struct str){both, left.n + right.n});
+    return ids->left < 0 || ids->right < 0 || ids->both < 0 ? no_memory(err) : 0;
+}
+
+/* The first of equal merges counts. */
+static int fill_merges(struct vocab *v, const struct merge_job *job, struct err *err)
+{
+    enum { AHEAD = 16 };
+    const struct bpe *b = &v->bpe;
+    for (size_t i = 0; i < job->kv->n; i++) {
+        struct merge_ids *ids = &job->ids[i];
+        if (i + AHEAD < job->kv->n)
+            __builtin_prefetch(&b->merges[pair_hash(pair_of(ids[AHEAD].left, ids[AHEAD].right)) & b->mask]);
+        if ((ids->left < 0 || ids->right < 0 || ids->both < 0) &&
+            intern_merge(v, gguf_str_at(job->kv, i), ids, err) != 0)
+            return -1;
+        if (ids->both < 0)
+            continue;
+        struct merge_slot *slot = merge_at(b, pair_of(ids->left, ids->right));
+        if (!slot->id_1)
+            *slot = (struct merge_slot){pair_of(ids->left, ids->right), (uint32_t)i, ids->both + 1};
     }
-    if (l < 0 || r < 0 || id < 0)
-        return no_memory(err);
-    struct merge_slot *slot = merge_at(&v->bpe, pair_of(l, r));
-    if (!slot->id_1)
-        *slot = (struct merge_slot){pair_of(l, r), rank, id + 1};
     return 0;
 }
 
@@ -94,13 +164,13 @@ static int load_merges(struct vocab *v, const struct gguf *g, struct err *err)
         size *= 2;
     v->bpe.merges = calloc(size, sizeof *v->bpe.merges);
     v->bpe.mask = size - 1;
-    if (!v->bpe.merges)
-        return no_memory(err);
-    struct buf joined = {0};
-    int rc = 0;
-    for (size_t i = 0; i < n && rc == 0; i++)
-        rc = load_merge(v, gguf_str_at(kv, i), (uint32_t)i, &joined, err);
-    buf_release(&joined);
+    struct merge_job job = {&v->map, kv, calloc(n + 1, sizeof *job.ids)};
+    int rc = v->bpe.merges && job.ids ? 0 : no_memory(err);
+    if (rc == 0 && n) {
+        par_for(n, 16384, 0, look_up_merges, &job);
+        rc = fill_merges(v, &job, err);
+    }
+    free(job.ids);
     return rc;
 }
 

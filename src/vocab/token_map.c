@@ -121,3 +121,28 @@ int32_t token_map_find(const struct token_map *m, struct str text)
         return -1;
     return (int32_t)(uint32_t)m->slots[look(m, text, hash(m->seed, text))] - 1;
 }
+
+void token_map_find_many(const struct token_map *m, const struct str *texts, size_t n, int32_t *ids)
+{
+    enum { BLOCK = 32 };
+    uint64_t h[BLOCK];
+    for (size_t at = 0; at < n; at += BLOCK) {
+        size_t k = n - at < BLOCK ? n - at : BLOCK;
+        for (size_t i = 0; i < k; i++) {
+            h[i] = hash(m->seed, texts[at + i]);
+            __builtin_prefetch(&m->slots[h[i] & m->mask]);
+        }
+        for (size_t i = 0; i < k; i++) {
+            uint64_t slot = m->slots[h[i] & m->mask];
+            if (slot)
+                __builtin_prefetch(&m->texts[(uint32_t)slot - 1]);
+        }
+        for (size_t i = 0; i < k; i++) {
+            uint64_t slot = m->slots[h[i] & m->mask];
+            if (slot)
+                __builtin_prefetch(m->texts[(uint32_t)slot - 1].p);
+        }
+        for (size_t i = 0; i < k; i++)
+            ids[at + i] = (int32_t)(uint32_t)m->slots[look(m, texts[at + i], h[i])] - 1;
+    }
+}

@@ -24,5 +24,7 @@ void token_map_release(struct token_map *m);
 int64_t token_map_add(struct token_map *m, struct str text);
 /* -1 when it isn't there. */
 int32_t token_map_find(const struct token_map *m, struct str text);
+/* The same for many texts, whose waits for memory overlap. */
+void token_map_find_many(const struct token_map *m, const struct str *texts, size_t n, int32_t *ids);
 
 #endif

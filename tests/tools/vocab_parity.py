@@ -219,6 +219,9 @@ INVALID = [b"\x80", b"\xff", b"\xc3", b"\xe2\x82", b"\xf0\x9f\x98", b"\xc0\x80",
            b"\xf8\x88\x80\x80", b"\xfe", b"\xe2\x28\xa1", b"\xf0\x28\x8c\x28", b"\xc3\xa9\xc3", b"\xf0\x80\x80\x80", b"\xbf\xbf"]
 
 
+EOT_TEXTS = [b"<|eot_id|>", b"<|im_end|>", b"<|end|>", b"<end_of_turn>", b"<|endoftext|>", b"<|end_of_text|>", b"<EOT>"]
+
+
 def piece(r, specials):
     """One random part of a text."""
     k = r.random()
@@ -276,7 +279,9 @@ def compare(path, args):
     if ours.n != theirs.n:
         differ("tokens", "", ours.n, theirs.n)
     for (name, a), (_, b) in zip(ours.facts(), theirs.facts()):
-        if a != b:
+        # Without a key, llama.cpp takes the end of turn that its hash map happens to list first.
+        by_chance = name == "eot" and ours.text(a) in EOT_TEXTS and ours.text(b) in EOT_TEXTS
+        if a != b and not by_chance:
             differ(name, "", a, b)
     for t in range(ours.n):
         if ours.token(t) != theirs.token(t):
