@@ -15,8 +15,8 @@ struct map {
 void map_release(struct map *m);
 /* False when memory is out. `want` entries fit afterwards without growing. */
 bool map_reserve(struct map *m, size_t want);
-/* Adds the key unless it is there. Returns true if it was added; on false *value (if not NULL) holds the value
- * already stored. Memory out ends the process unless map_reserve came first. */
+/* Adds the key unless it is there. Returns true if it was added; on false *value (if not NULL) holds the
+ * value already stored. Memory out ends the process unless map_reserve came first. */
 bool map_add(struct map *m, struct str key, uint64_t value, uint64_t *old);
 /* Adds or replaces. */
 void map_set(struct map *m, struct str key, uint64_t value);

@@ -1,4 +1,5 @@
-/* Parallel loops for load-time work (repacking, reading). Not for the decode loop: that is OpenVINO's pool. */
+/* Parallel loops for load-time work (repacking, reading). Not for the decode loop: that is OpenVINO's pool.
+ */
 #ifndef BASE_PAR_H
 #define BASE_PAR_H
 
