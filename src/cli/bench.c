@@ -326,7 +326,7 @@ int cmd_bench(const struct options *o)
     b.ns = xcalloc((size_t)o->repetitions, sizeof *b.ns);
     bench_print_header(&b.out);
     bench_print_header(&b.err_out);
-    for (size_t i = 0; i < b.n_tests && !ferror(stdout); i++) {
+    for (size_t i = 0; i < b.n_tests && out_flush(); i++) {
         if (run_test(&b, i, &err))
             break;
     }

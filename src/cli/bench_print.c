@@ -359,7 +359,8 @@ static void md_footer(struct bench_printer *p)
 {
     fprintf(p->f, "\nbuild: %s (%d)\nOpenVINO: %s\n%s", GRAPPA_COMMIT, 0, grappa_openvino_version(),
             p->notes.n ? p->notes.p : "");
-    fprintf(p->f, "peak memory: %.2f MiB\n", (double)p->peak_bytes / (1 << 20));
+    if (p->n)
+        fprintf(p->f, "peak memory: %.2f MiB\n", (double)p->peak_bytes / (1 << 20));
 }
 
 /* ---- */
@@ -367,6 +368,14 @@ static void md_footer(struct bench_printer *p)
 static bool is_format(const struct bench_printer *p, const char *format)
 {
     return strcmp(p->format, format) == 0;
+}
+
+static void flush(const struct bench_printer *p)
+{
+    if (p->f == stdout)
+        out_flush();
+    else
+        fflush(p->f);
 }
 
 void bench_print_header(struct bench_printer *p)
@@ -377,7 +386,7 @@ void bench_print_header(struct bench_printer *p)
         csv_header(p->f);
     else if (is_format(p, "json"))
         fputs("[\n", p->f);
-    fflush(p->f);
+    flush(p);
 }
 
 void bench_print_result(struct bench_printer *p, const struct bench_result *r)
@@ -396,7 +405,7 @@ void bench_print_result(struct bench_printer *p, const struct bench_result *r)
         md_note(p, r);
     p->peak_bytes = r->peak_bytes;
     p->n++;
-    fflush(p->f);
+    flush(p);
 }
 
 void bench_print_footer(struct bench_printer *p)
@@ -405,6 +414,6 @@ void bench_print_footer(struct bench_printer *p)
         md_footer(p);
     else if (is_format(p, "json"))
         fputs("\n]\n", p->f);
-    fflush(p->f);
+    flush(p);
     buf_release(&p->notes);
 }

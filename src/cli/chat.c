@@ -74,7 +74,7 @@ static int answer(struct chat *c, bool echo, enum ending *ending, struct grappa_
         drop_messages(c, c->n - 1);
     else
         add_message(c, "assistant", buf_str(&text));
-    if (*ending != END_OUTPUT)
+    if (*ending != END_OUTPUT && (status == 0 || text.n))
         out_text("\n", 1);
     if (status == 0 && *ending == END_CONTEXT)
         log_warn("the context of %u positions is full; /clear starts anew", grappa_n_ctx(c->s->ctx));

@@ -67,6 +67,15 @@ bool out_text(const char *p, size_t n)
     return out_errno == 0;
 }
 
+bool out_flush(void)
+{
+    if (out_errno)
+        return false;
+    errno = 0;
+    note_output(fflush(stdout) == 0);
+    return out_errno == 0;
+}
+
 void out_start(void)
 {
     /* What is not shown piece by piece goes out at once, so that out_finish sees why it could not. */

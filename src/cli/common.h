@@ -26,6 +26,7 @@ int unknown_command(const char *name);
 void out_start(void); /* before anything is written */
 /* Writes and flushes; false once stdout takes no more, and then there is no point in going on. */
 bool out_text(const char *p, size_t n);
+bool out_flush(void); /* the same for what printf wrote */
 /* At the end: what a command's exit status becomes. A reader that went away is no failure, a full disk is. */
 int out_finish(int status);
 

@@ -105,7 +105,6 @@ void kld_print_chunk(const struct kld *k, int chunk)
            "%%\n",
            chunk, ppl.value, ppl.uncertainty, ratio.value, ratio.uncertainty, kld.value, kld.uncertainty,
            100 * rms.value, 100 * rms.uncertainty, 100 * top.value, 100 * top.uncertainty);
-    fflush(stdout);
 }
 
 static void print_perplexity(const struct kld *k)

@@ -167,6 +167,7 @@ static void show_chunk(const struct ppl *p, int32_t chunk)
 {
     if (p->o->kl_divergence) {
         kld_print_chunk(&p->kld, chunk + 1);
+        out_flush();
         return;
     }
     double mean = score_mean(&p->nll);
@@ -175,7 +176,7 @@ static void show_chunk(const struct ppl *p, int32_t chunk)
     else
         printf("%8lld  %.4f  %4f  %4f\n", (long long)chunk * p->n_ctx, exp(mean), mean,
                score_uncertainty(&p->nll));
-    fflush(stdout);
+    out_flush();
 }
 
 /* Scores the rows of a step and adds them up in their order, so that the sums do not depend on threads. */
@@ -256,7 +257,7 @@ static int compute(struct ppl *p, struct grappa_err *err)
     log_info("%d chunks of %d positions, %d at once", p->n_chunk, p->n_ctx, at_once);
     if (p->o->kl_divergence)
         kld_print_head();
-    for (int32_t chunk = 0; chunk < p->n_chunk && !ferror(stdout); chunk += at_once) {
+    for (int32_t chunk = 0; chunk < p->n_chunk && out_flush(); chunk += at_once) {
         int32_t n = p->n_chunk - chunk < at_once ? p->n_chunk - chunk : at_once;
         double start = now_s();
         if (compute_chunks(p, chunk, n, &done, err))

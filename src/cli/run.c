@@ -81,8 +81,10 @@ int cmd_run(const struct options *o)
         status = interrupted ? EXIT_INTERRUPTED : cli_fail(&err);
     else
         status = wants_chat(&s) ? chat(&s, &err) : complete(&s, &err);
-    if (s.ctx)
+    if (s.ctx) {
         session_summary(&s);
+        print_profile(o, s.ctx);
+    }
     session_close(&s);
     return status;
 }

@@ -346,5 +346,4 @@ void session_summary(const struct session *s)
     summary_line("eval time", s->decode_s, s->n_decode);
     fprintf(stderr, "%16s = %10.2f ms / %5zu tokens\n", "total time", 1e3 * (now_s() - s->start - s->load_s),
             s->n_prompt + s->n_decode);
-    print_profile(s->o, s->ctx);
 }
