@@ -1,6 +1,7 @@
 /* Stop texts: search in what is held, then keep the longest ending that could still become one. */
 #include "cli/stop.h"
 
+#include <stdint.h>
 #include <string.h>
 
 void stop_release(struct stop *s)
@@ -15,15 +16,21 @@ void stop_reset(struct stop *s)
     buf_clear(&s->ready);
 }
 
-/* Where the first stop text starts, or held.n. */
+/* Where the stop text starts that is complete first, or held.n. That is the one that ends first, and of those
+ * that end together the longest, so it does not matter in what pieces the text came. */
 static size_t find_first(const struct stop *s)
 {
-    size_t first = s->held.n;
+    size_t first = s->held.n, first_end = SIZE_MAX;
     for (size_t i = 0; i < s->n; i++) {
         struct str t = s->texts[i];
         const char *at = t.n && s->held.n ? memmem(s->held.p, s->held.n, t.p, t.n) : NULL;
-        if (at && (size_t)(at - s->held.p) < first)
-            first = (size_t)(at - s->held.p);
+        if (!at)
+            continue;
+        size_t start = (size_t)(at - s->held.p), end = start + t.n;
+        if (end < first_end || (end == first_end && start < first)) {
+            first = start;
+            first_end = end;
+        }
     }
     return first;
 }

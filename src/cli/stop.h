@@ -16,7 +16,7 @@ struct stop {
 void stop_release(struct stop *s);
 void stop_reset(struct stop *s);
 /* Takes text in; *out is what may be shown, valid until the next call. True: a stop text is complete, *out
- * ends before it, and what follows it is dropped. Of two that are complete the one that starts first counts.
+ * ends before it, and what follows it is dropped. Of several the one that is complete first counts.
  */
 bool stop_add(struct stop *s, struct str text, struct str *out);
 /* At the end of the text: what was held back. */
