@@ -143,6 +143,11 @@ void gguf_close(struct gguf *g)
     free(g);
 }
 
+int gguf_override(struct gguf *g, const char *spec, struct err *err)
+{
+    return part_override(&g->parts[0], spec, err);
+}
+
 const char *gguf_path(const struct gguf *g)
 {
     return g->path;

@@ -79,6 +79,11 @@ struct gguf *gguf_open(const char *path, struct err *err);
 struct gguf *gguf_open_memory(const void *data, size_t n, struct err *err);
 void gguf_close(struct gguf *g);
 
+/* Replaces the value of a key, or adds the key: "KEY=TYPE:VALUE" with TYPE int, float, bool (true or false)
+ * or str, as llama.cpp's --override-kv. Call it before anything else looks at keys: pointers to a struct
+ * gguf_kv don't survive it. -1 with ERR_USAGE and a text that names the spec; then nothing has changed. */
+int gguf_override(struct gguf *g, const char *spec, struct err *err);
+
 const char *gguf_path(const struct gguf *g);
 uint32_t gguf_version(const struct gguf *g);
 uint64_t gguf_file_size(const struct gguf *g); /* bytes, all parts together */

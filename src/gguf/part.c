@@ -53,6 +53,7 @@ void part_close(struct part *p)
     free(p->kv);
     free(p->tensors);
     map_release(&p->keys);
+    arena_release(&p->owned);
     free(p->path);
     *p = (struct part){.fd = -1};
 }

@@ -3,6 +3,7 @@
 #define GGUF_PART_H
 
 #include "base/map.h"
+#include "base/mem.h"
 #include "gguf/gguf.h"
 
 struct part {
@@ -18,8 +19,9 @@ struct part {
     struct map keys; /* key → index into kv */
     struct gguf_tensor *tensors;
     size_t n_tensors;
-    size_t data_start; /* where tensor data begin in `bytes` */
-    size_t data_end;   /* behind the last tensor, padding included if it is there */
+    size_t data_start;  /* where tensor data begin in `bytes` */
+    size_t data_end;    /* behind the last tensor, padding included if it is there */
+    struct arena owned; /* keys and values that came from outside of the file */
 };
 
 /* Maps the file and parses it. Errors name the file. The part is to be closed either way. */
@@ -29,6 +31,9 @@ void part_close(struct part *p);
 /* Reads header, metadata and tensor directory of p->bytes. Duplicate tensor names are left to the caller, who
  * sees all parts. */
 int part_parse(struct part *p, struct err *err);
+
+/* See gguf_override. */
+int part_override(struct part *p, const char *spec, struct err *err);
 
 /* NULL when absent. */
 const struct gguf_kv *part_find(const struct part *p, const char *key);
