@@ -171,14 +171,14 @@ int gguf_fd(const struct gguf *g, uint32_t part)
     return g->parts[part].fd;
 }
 
-void gguf_drop_pages(const struct gguf *g)
+void gguf_want_pages(const struct gguf *g)
 {
     size_t page = (size_t)sysconf(_SC_PAGESIZE);
     for (uint32_t i = 0; i < g->n_parts; i++) {
         const struct part *p = &g->parts[i];
         size_t begin = align_up(p->data_start, page); /* the page before holds strings that are in use */
         if (p->fd >= 0 && begin < p->data_end)
-            madvise((void *)(uintptr_t)(p->bytes + begin), p->data_end - begin, MADV_DONTNEED);
+            madvise((void *)(uintptr_t)(p->bytes + begin), p->data_end - begin, MADV_WILLNEED);
     }
 }
 

@@ -89,8 +89,8 @@ uint32_t gguf_version(const struct gguf *g);
 uint64_t gguf_file_size(const struct gguf *g); /* bytes, all parts together */
 /* File descriptor of a part, -1 for memory; owned by the struct gguf. */
 int gguf_fd(const struct gguf *g, uint32_t part);
-/* Tells the kernel that the pages of the tensor data are not needed for now (they stay readable). */
-void gguf_drop_pages(const struct gguf *g);
+/* Lets the kernel read the tensor data ahead, while the caller does something else. */
+void gguf_want_pages(const struct gguf *g);
 
 size_t gguf_n_kv(const struct gguf *g);
 const struct gguf_kv *gguf_kv_at(const struct gguf *g, size_t i);
