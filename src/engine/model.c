@@ -119,6 +119,10 @@ static int build(struct grappa_model *m, struct gguf *g, const struct grappa_mod
         .yarn_beta_slow = o->yarn_beta_slow,
         .yarn_beta_fast = o->yarn_beta_fast,
     };
+    for (size_t i = 0; i < o->n_override_kv; i++) {
+        if (gguf_override(g, o->override_kv[i], err) < 0)
+            return -1;
+    }
     m->arch = arch_build(g, &options, err);
     if (!m->arch)
         return -1;
@@ -180,7 +184,8 @@ struct grappa_model *grappa_model_load(const char *path, const struct grappa_mod
              ir_n_nodes(m->arch->graph), built - start, filled - built, m->stats.compile_s);
     return m;
 failed:
-    if (strncmp(e.text, path, strlen(path)) != 0) /* errors of the file itself name it already */
+    /* Errors of the file itself name it already; wrong parameters have nothing to do with it. */
+    if (e.code != ERR_USAGE && strncmp(e.text, path, strlen(path)) != 0)
         err_prefix(&e, "%s", path);
     engine_fail(err, &e);
     buf_release(&tail);
