@@ -130,7 +130,12 @@ const struct lowering *lowering_for(const char *device, struct err *err)
         if (strncmp(device, table[i].prefix, strlen(table[i].prefix)) == 0)
             return table[i].lowering;
     }
-    err_set(err, ERR_UNSUPPORTED,
-            "device %s: its plugin has no paged attention, and graphs without it aren't built yet", device);
+    if (strncmp(device, "NPU", 3) == 0)
+        err_set(err, ERR_UNSUPPORTED,
+                "device %s: its plugin has no paged attention, and graphs without it aren't built yet",
+                device);
+    else
+        err_set(err, ERR_DEVICE, "device %s is unknown; these can run models: CPU, GPU, AUTO, HETERO",
+                device);
     return NULL;
 }
