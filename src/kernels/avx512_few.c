@@ -1,0 +1,141 @@
+/* Few rows of x: the bytes of W are used once or a few times each, so this runs as fast as memory delivers
+ * them. Several rows of W go side by side, which hides latencies and shares what is computed of x. A lane of
+ * a sum belongs to four neighbouring elements; lanes are added up at the end of a row. */
+#include "kernels/rows.h"
+
+#if defined(__x86_64__)
+#include "kernels/avx512.h"
+
+enum { MAX_W = 4, MAX_X = 4 };
+
+struct kind {
+    unpack_fn *unpack;
+    size_t step_bytes;
+    int zero, group;
+    enum rounding rounding;
+    bool min;
+};
+
+/* Lane l of 64 elements i belongs to this group of a step. */
+INLINE __m512i groups_of(int group, int i)
+{
+    const __m512i l = _mm512_setr_epi32(0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2, 3, 3, 3, 3);
+    __m512i of_16 = _mm512_add_epi32(l, _mm512_set1_epi32(4 * i));
+    return group == 16 ? of_16 : _mm512_srli_epi32(of_16, 1);
+}
+
+/* What a step of a row of x brings to every row of W. */
+struct x_step {
+    __m512i q[4], start[4]; /* start: -zero times the sum of each lane's elements */
+    __m512 d, s;
+};
+
+INLINE void load_x(const struct rounded *x, size_t row, size_t step, const struct kind *k, struct x_step *to)
+{
+    const uint8_t *q = x->q + (row * x->steps + step) * STEP;
+    for (int i = 0; i < 4; i++) {
+        to->q[i] = _mm512_loadu_si512(q + 64 * i);
+        __m512i zero = _mm512_setzero_si512();
+        to->start[i] = zero;
+        if (k->zero)
+            to->start[i] =
+                _mm512_sub_epi32(zero, _mm512_dpbusd_epi32(zero, _mm512_set1_epi8((char)k->zero), to->q[i]));
+    }
+    size_t at = row * x->steps + step;
+    to->d = k->rounding == ROUND_32 ? _mm512_zextps256_ps512(_mm256_loadu_ps(x->d + at * STEP_GROUPS))
+                                    : _mm512_set1_ps(x->d[at]);
+    if (k->min && k->group == 16)
+        to->s = _mm512_loadu_ps(x->s16 + at * STEP_MAX_GROUPS);
+    else if (k->min)
+        to->s = _mm512_zextps256_ps512(_mm256_loadu_ps(x->s + at * STEP_GROUPS));
+}
+
+INLINE void add_step(const struct kind *k, const struct step *w, const struct x_step *x, __m512 *sum)
+{
+    __m512 scale = _mm512_mul_ps(w->scale, x->d);
+    for (int i = 0; i < 4; i++) {
+        __m512i dot = _mm512_dpbusd_epi32(x->start[i], w->q[i], x->q[i]);
+        __m512 lanes = _mm512_permutexvar_ps(groups_of(k->group, i), scale);
+        *sum = _mm512_fmadd_ps(_mm512_cvtepi32_ps(dot), lanes, *sum);
+    }
+    if (k->min)
+        *sum = _mm512_fmadd_ps(w->min, x->s, *sum);
+}
+
+/* y[i][n] for n_x rows of x from row i on and n_w rows of W. */
+INLINE void multiply(const struct product *p, const struct kind *k, const uint8_t *const w[MAX_W],
+                     const uint8_t *const next[MAX_W], int n_w, size_t i, int n_x, float y[MAX_X][MAX_W])
+{
+    uint8_t tail[MAX_W][STEP_MAX_BYTES];
+    size_t steps = p->x->steps, whole = p->cols / STEP;
+    if (k->rounding == ROUND_32 && whole < steps)
+        for (int r = 0; r < n_w; r++)
+            product_tail(p, w[r], k->step_bytes, tail[r]);
+    __m512 sum[MAX_W][MAX_X];
+    for (int r = 0; r < n_w; r++)
+        for (int c = 0; c < n_x; c++)
+            sum[r][c] = _mm512_setzero_ps();
+    for (size_t step = 0; step < steps; step++) {
+        struct x_step x[MAX_X];
+        for (int c = 0; c < n_x; c++)
+            load_x(p->x, i + (size_t)c, step, k, &x[c]);
+        for (int r = 0; r < n_w; r++) {
+            struct step s;
+            const uint8_t *from = w[r] + step * k->step_bytes;
+            if (k->rounding == ROUND_32 && step == whole)
+                from = tail[r];
+            for (size_t line = 0; line < k->step_bytes; line += 64)
+                _mm_prefetch((const char *)next[r] + step * k->step_bytes + line, _MM_HINT_T0);
+            k->unpack(from, &s);
+            for (int c = 0; c < n_x; c++)
+                add_step(k, &s, &x[c], &sum[r][c]);
+        }
+    }
+    for (int r = 0; r < n_w; r++)
+        for (int c = 0; c < n_x; c++)
+            y[c][r] = _mm512_reduce_add_ps(sum[r][c]);
+}
+
+/* All rows of W, n_w at a time; the last ones are done with the last row again in the places that are left.
+ */
+INLINE void multiply_rows(const struct product *p, const struct kind *k, int n_w, size_t i, int n_x)
+{
+    float y[MAX_X][MAX_W];
+    const uint8_t *w[MAX_W], *next[MAX_W];
+    for (size_t n = p->first; n < p->last; n += (size_t)n_w) {
+        for (size_t r = 0; r < (size_t)n_w; r++) {
+            size_t row = n + r, after = n + (size_t)n_w + r;
+            w[r] = product_row(p, row < p->last ? row : p->last - 1);
+            next[r] = product_row(p, after < p->last ? after : p->last - 1);
+        }
+        multiply(p, k, w, next, n_w, i, n_x, y);
+        for (size_t c = 0; c < (size_t)n_x; c++)
+            for (size_t r = 0; r < (size_t)n_w && n + r < p->last; r++)
+                p->y[(i + c) * p->stride + n + r] = y[c][r];
+    }
+}
+
+/* Four rows of x at a time; W's rows then come from the cache again only when they fit, so many goes first.
+ */
+INLINE void few(const struct product *p, const struct kind *k)
+{
+    for (size_t i = 0; i < p->m;) {
+        size_t left = p->m - i;
+        if (left >= 4)
+            multiply_rows(p, k, 2, i, 4), i += 4;
+        else if (left >= 2)
+            multiply_rows(p, k, 2, i, 2), i += 2;
+        else
+            multiply_rows(p, k, 4, i, 1), i += 1;
+    }
+}
+
+#define X(TYPE, name, zero, group, rounding, min)                                                            \
+    TARGET void avx512_few_##TYPE(const struct product *p)                                                   \
+    {                                                                                                        \
+        const struct kind k = {unpack_##name, STEP_BYTES(TYPE), zero, group, rounding, min};                 \
+        few(p, &k);                                                                                          \
+    }
+LINEAR_TYPES(X)
+#undef X
+#endif
