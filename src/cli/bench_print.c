@@ -85,6 +85,15 @@ static int threads_of(const struct bench_result *r)
     return r->n_threads > 0 ? r->n_threads : par_cpus();
 }
 
+/* One value of a result. */
+struct field {
+    const char *name;
+    enum { FIELD_TEXT, FIELD_WHOLE, FIELD_FLAG, FIELD_REAL } kind;
+    const char *text;
+    int64_t whole;
+    double real;
+};
+
 /* TEXT, WHOLE, FLAG, REAL: name, value; `r` is the result, `s` its statistics. */
 #define BENCH_FIELDS(TEXT, WHOLE, FLAG, REAL)                                                                \
     TEXT(build_commit, GRAPPA_COMMIT)                                                                        \
@@ -133,6 +142,27 @@ static int threads_of(const struct bench_result *r)
     WHOLE(peak_bytes, r->peak_bytes)                                                                         \
     TEXT(openvino_version, grappa_openvino_version())
 
+enum {
+    N_FIELDS = 0
+#define COUNT(name, value) +1
+    BENCH_FIELDS(COUNT, COUNT, COUNT, COUNT)
+#undef COUNT
+};
+
+static void make_fields(const struct bench_result *r, const struct bench_stats *s, struct field out[N_FIELDS])
+{
+#define TEXT(name, value)  {#name, FIELD_TEXT, value, 0, 0},
+#define WHOLE(name, value) {#name, FIELD_WHOLE, NULL, (int64_t)(value), 0},
+#define FLAG(name, value)  {#name, FIELD_FLAG, NULL, (value), 0},
+#define REAL(name, value)  {#name, FIELD_REAL, NULL, 0, (value)},
+    const struct field fields[N_FIELDS] = {BENCH_FIELDS(TEXT, WHOLE, FLAG, REAL)};
+#undef TEXT
+#undef WHOLE
+#undef FLAG
+#undef REAL
+    memcpy(out, fields, sizeof fields);
+}
+
 /* ---- csv ---- */
 
 static void csv_header(FILE *f)
@@ -158,43 +188,47 @@ static void csv_text(FILE *f, const char *s)
 
 static void csv_result(FILE *f, const struct bench_result *r, const struct bench_stats *s)
 {
-    const char *comma = "";
-#define TEXT(name, value)                                                                                    \
-    fputs(comma, f);                                                                                         \
-    csv_text(f, value);                                                                                      \
-    comma = ",";
-#define WHOLE(name, value) fprintf(f, "%s\"%" PRId64 "\"", comma, (int64_t)(value));
-#define FLAG(name, value)  fprintf(f, "%s\"%d\"", comma, (int)(value));
-#define REAL(name, value)  fprintf(f, "%s\"%f\"", comma, (double)(value));
-    BENCH_FIELDS(TEXT, WHOLE, FLAG, REAL)
-#undef TEXT
-#undef WHOLE
-#undef FLAG
-#undef REAL
+    struct field fields[N_FIELDS];
+    make_fields(r, s, fields);
+    for (size_t i = 0; i < N_FIELDS; i++) {
+        if (i)
+            fputc(',', f);
+        if (fields[i].kind == FIELD_TEXT)
+            csv_text(f, fields[i].text);
+        else if (fields[i].kind == FIELD_REAL)
+            fprintf(f, "\"%f\"", fields[i].real);
+        else
+            fprintf(f, "\"%" PRId64 "\"", fields[i].whole);
+    }
     fputc('\n', f);
 }
 
 /* ---- json ---- */
 
-static json_t *text_or_null(const char *s)
+static json_t *json_field(const struct field *f)
 {
-    json_t *j = json_string(s); /* a file's name may be anything but UTF-8 */
-    return j ? j : json_null();
+    json_t *text = NULL;
+    switch (f->kind) {
+    case FIELD_TEXT:
+        text = json_string(f->text); /* a file's name may be anything but UTF-8 */
+        return text ? text : json_null();
+    case FIELD_WHOLE:
+        return json_integer((json_int_t)f->whole);
+    case FIELD_FLAG:
+        return json_boolean(f->whole);
+    default:
+        return json_real(f->real);
+    }
 }
 
 static void json_result(FILE *f, const struct bench_result *r, const struct bench_stats *s,
                         const char *before, size_t flags, const char *after)
 {
     json_t *root = json_object(), *ns = json_array(), *ts = json_array();
-#define TEXT(name, value)  json_object_set_new(root, #name, text_or_null(value));
-#define WHOLE(name, value) json_object_set_new(root, #name, json_integer((json_int_t)(value)));
-#define FLAG(name, value)  json_object_set_new(root, #name, json_boolean(value));
-#define REAL(name, value)  json_object_set_new(root, #name, json_real(value));
-    BENCH_FIELDS(TEXT, WHOLE, FLAG, REAL)
-#undef TEXT
-#undef WHOLE
-#undef FLAG
-#undef REAL
+    struct field fields[N_FIELDS];
+    make_fields(r, s, fields);
+    for (size_t i = 0; i < N_FIELDS; i++)
+        json_object_set_new(root, fields[i].name, json_field(&fields[i]));
     for (size_t i = 0; i < r->n; i++) {
         json_array_append_new(ns, json_integer((json_int_t)r->ns[i]));
         json_array_append_new(ts, json_real(tokens_per_s(r, i)));

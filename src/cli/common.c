@@ -14,10 +14,10 @@
 
 /* ---- errors ---- */
 
-int cli_error(struct grappa_err *err, int exit_status, const char *fmt, ...)
+void cli_set_error(struct grappa_err *err, int exit_status, const char *fmt, ...)
 {
     if (!err || err->exit_status)
-        return -1;
+        return;
     va_list ap;
     va_start(ap, fmt);
     vsnprintf(err->text, sizeof err->text, fmt, ap);
@@ -28,7 +28,6 @@ int cli_error(struct grappa_err *err, int exit_status, const char *fmt, ...)
     }
     err->exit_status = exit_status;
     err->http_status = exit_status == 2 ? 400 : 500;
-    return -1;
 }
 
 int cli_fail(const struct grappa_err *err)

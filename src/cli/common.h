@@ -14,9 +14,15 @@
 
 enum { EXIT_INTERRUPTED = 130 }; /* what a shell reports for a program ended by Ctrl-C */
 
-/* Fills `err` (exit status 1: run time, 2: usage) unless it is set. Always -1. */
-int cli_error(struct grappa_err *err, int exit_status, const char *fmt, ...)
+/* Fills `err` (exit status 1: run time, 2: usage) unless it is set. */
+void cli_set_error(struct grappa_err *err, int exit_status, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
+/* The same as an expression that is -1, so that `return cli_error(…)` reads well, to checkers too. */
+#define cli_error(...) (cli_set_error(__VA_ARGS__), cli_failed())
+static inline int cli_failed(void)
+{
+    return -1;
+}
 /* Writes the error's line to stderr; returns the exit status it asks for. */
 int cli_fail(const struct grappa_err *err);
 /* One line for a command that doesn't exist; returns 2. */

@@ -381,7 +381,7 @@ static bool word_is(const char *words, const char *text)
 static int set_value(const struct reading *r, const char *text)
 {
     void *field = (char *)r->o + r->d->offset;
-    int64_t v;
+    int64_t v = 0;
     switch (r->d->kind) {
     case OPT_I32:
         if (read_integer(r, text, &v))

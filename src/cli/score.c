@@ -22,8 +22,8 @@ static struct row_stats row_stats(const float *logits, int32_t n)
         if (logits[i] < s.min)
             s.min = logits[i];
     }
-    double sum = 0;
-    for (int32_t i = 0; i < n; i++)
+    double sum = (double)expf(logits[0] - s.max);
+    for (int32_t i = 1; i < n; i++)
         sum += (double)expf(logits[i] - s.max);
     s.log_sum = log(sum);
     return s;
