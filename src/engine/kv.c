@@ -27,6 +27,7 @@ int kv_init(struct kv *kv, int32_t block_size, int32_t n_blocks, int32_t n_seqs,
     for (size_t t = 0; t < n_tensors; t++) {
         size_t size;
         void *p = MAP_FAILED;
+        errno = ENOMEM;
         if (mul_size(block_bytes[t], (size_t)n_blocks, &size))
             p = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
         if (p == MAP_FAILED) {
