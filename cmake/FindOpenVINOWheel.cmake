@@ -13,14 +13,15 @@ if(NOT OPENVINO_WHEEL)
 endif()
 file(GLOB OPENVINO_C_LIB ${OPENVINO_WHEEL}/libs/libopenvino_c.so.*)
 file(GLOB OPENVINO_LIB ${OPENVINO_WHEEL}/libs/libopenvino.so.*)
+file(GLOB OPENVINO_TBB_LIB ${OPENVINO_WHEEL}/libs/libtbb.so.*)
 
 include(FindPackageHandleStandardArgs)
-find_package_handle_standard_args(OpenVINOWheel REQUIRED_VARS OPENVINO_WHEEL OPENVINO_C_LIB OPENVINO_LIB
+find_package_handle_standard_args(OpenVINOWheel REQUIRED_VARS OPENVINO_WHEEL OPENVINO_C_LIB OPENVINO_LIB OPENVINO_TBB_LIB
   REASON_FAILURE_MESSAGE "run `make deps`, or set OPENVINO_WHEEL")
 
 if(NOT TARGET openvino_wheel)
   add_library(openvino_wheel INTERFACE)
   target_include_directories(openvino_wheel SYSTEM INTERFACE ${OPENVINO_WHEEL}/include)
-  target_link_libraries(openvino_wheel INTERFACE ${OPENVINO_C_LIB} ${OPENVINO_LIB})
+  target_link_libraries(openvino_wheel INTERFACE ${OPENVINO_C_LIB} ${OPENVINO_LIB} ${OPENVINO_TBB_LIB})
   target_link_options(openvino_wheel INTERFACE -Wl,-rpath,${OPENVINO_WHEEL}/libs)
 endif()

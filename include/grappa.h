@@ -126,8 +126,8 @@ int grappa_type_parse(const char *name, enum grappa_type *out);
 struct grappa_model_params { /* an all-zero one is the default */
     const char *device;            /* NULL: "CPU" */
     int32_t n_threads;             /* 0: OpenVINO's choice */
-    enum grappa_type precision;    /* of the inference; default: what the device does best */
-    enum grappa_type type_k, type_v; /* of the KV cache; default: the device's */
+    enum grappa_type precision;    /* of the inference; default: f32 on a CPU, elsewhere the device's choice */
+    enum grappa_type type_k, type_v; /* of the KV cache; default: f16 on a CPU, elsewhere the device's choice */
     const struct grappa_property *properties; /* handed to OpenVINO as they are */
     size_t n_properties;
     const char *const *override_kv; /* "key=type:value", as llama.cpp's --override-kv */

@@ -134,6 +134,8 @@ struct arch_model *arch_build(const struct gguf *g, const struct arch_options *o
     struct arch_model *m = xcalloc(1, sizeof *m);
     m->weights = weights_new(g);
     m->graph = ir_new(arch->name);
+    m->precision = lower->precision;
+    m->cache_type = lower->cache_type;
     if (hparams_read(&m->h, g, err) < 0 || (arch->family->setup && arch->family->setup(&m->h, g, err) < 0) ||
         check_supported(&m->h, err) < 0 || apply_options(&m->h, o, err) < 0 || setup_rope(m, err) < 0)
         goto failed;

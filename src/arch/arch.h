@@ -34,6 +34,7 @@ struct arch_options { /* an all-zero one takes the file's values */
 struct arch_model {
     struct hparams h;
     struct ir *graph;
+    const char *precision, *cache_type; /* to run it in, see struct lowering; NULL: the device's choice */
     struct weights *weights;
     const struct gguf_tensor *embd; /* token_embd: rows for the `embeddings` input … */
     float embd_scale;               /* … times this */

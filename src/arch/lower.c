@@ -112,13 +112,49 @@ static ir_val fused_rope(struct net *n, ir_val x, ir_val cos, ir_val sin, uint32
     return out[0];
 }
 
-static const struct lowering paged = {"paged", paged_begin, paged_attention, fused_rope};
+/* ---- CPU: blocks of the file, multiplied in place ---- */
+
+static ir_val block_product(struct net *n, ir_val x, int count, const struct gguf_tensor *const *t,
+                            const uint32_t *const *row_maps)
+{
+    int index = linear_isa() == LINEAR_PORTABLE ? -1 : weights_linear(n->w, count, t, row_maps);
+    if (index < 0)
+        return IR_NONE;
+    size_t all;
+    const struct linear *l = &weights_linears(n->w, &all)[index];
+    char number[16];
+    snprintf(number, sizeof number, "%d", index);
+    struct ir_attr attr[] = {{"index", number}};
+    struct ir_out outs[] = {{IR_F32, IR_SHAPE(IR_DYN, (int64_t)l->rows)}};
+    ir_val out[1];
+    weights_name(n->g, count, t);
+    ir_node(n->g, "GgufLinear", "grappa", 1, &x, 1, attr, 0, NULL, 1, outs, out);
+    return out[0];
+}
+
+static const struct lowering paged = {
+    .name = "paged",
+    .begin = paged_begin,
+    .attention = paged_attention,
+    .rope = fused_rope,
+};
+/* f32 and f16 are what llama.cpp computes and caches in; f32 also spares the conversions around our
+ * operation. */
+static const struct lowering paged_blocks = {
+    .name = "paged, blocks in place",
+    .precision = "f32",
+    .cache_type = "f16",
+    .begin = paged_begin,
+    .attention = paged_attention,
+    .blocks = block_product,
+    .rope = fused_rope,
+};
 
 static const struct {
     const char *prefix; /* of the device's name */
     const struct lowering *lowering;
 } table[] = {
-    {"CPU", &paged},
+    {"CPU", &paged_blocks},
     {"GPU", &paged},
     {"AUTO", &paged},
     {"HETERO", &paged},

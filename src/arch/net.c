@@ -84,12 +84,12 @@ static ir_val rms_norm(struct net *n, ir_val x, ir_val weight)
 
 ir_val net_rms_norm(struct net *n, ir_val x, bool required, const char *fmt, ...)
 {
-    char name[128];
+    char norm[112], name[128];
     va_list ap;
     va_start(ap, fmt);
-    vsnprintf(name, sizeof name - 8, fmt, ap);
+    vsnprintf(norm, sizeof norm, fmt, ap);
     va_end(ap);
-    strcat(name, ".weight");
+    snprintf(name, sizeof name, "%s.weight", norm);
     int rank = ir_shape_of(n->g, x).rank;
     if (rank == 0)
         return IR_NONE; /* the graph has failed before */
@@ -153,6 +153,30 @@ static ir_val companions(struct net *n, const char *kind, bool per_row, float mi
     return c;
 }
 
+bool net_can_stack(const struct net *n, int count, const struct gguf_tensor *const *t)
+{
+    bool same = true, blocks = n->lower->blocks != NULL;
+    for (int i = 0; i < count; i++) {
+        if (!t[i])
+            return false;
+        same = same && t[i]->type == t[0]->type;
+        blocks = blocks && linear_supports(t[i]->type);
+    }
+    return same || blocks;
+}
+
+/* The plugin's product with a repacked image of the weights. */
+static ir_val repacked(struct net *n, ir_val x, int count, const struct gguf_tensor *const *t,
+                       const uint32_t *const *row_maps)
+{
+    struct ir *g = n->g;
+    struct weights_matrix m = weights_matrix(n->w, g, count, t, row_maps);
+    ir_val y = ir_matmul(g, x, m.w, false, true);
+    if (m.min != IR_NONE)
+        y = ir_add(g, y, ir_matmul(g, group_sums(n, x, m.group), m.min, false, true));
+    return y;
+}
+
 ir_val net_linear(struct net *n, ir_val x, enum net_with with, int count, const struct gguf_tensor *const *t,
                   const uint32_t *const *row_maps)
 {
@@ -161,13 +185,14 @@ ir_val net_linear(struct net *n, ir_val x, enum net_with with, int count, const 
         if (!t[i])
             return IR_NONE; /* the graph has failed, with the tensor's name */
     }
-    struct weights_matrix m = weights_matrix(n->w, g, count, t, row_maps);
-    ir_val y = ir_matmul(g, x, m.w, false, true);
-    if (m.min != IR_NONE)
-        y = ir_add(g, y, ir_matmul(g, group_sums(n, x, m.group), m.min, false, true));
-    ir_val bias = companions(n, "bias", true, 0.0f, count, t, row_maps, m.rows);
-    ir_val scale =
-        with == NET_BIAS ? IR_NONE : companions(n, "scale", false, 1.0f, count, t, row_maps, m.rows);
+    ir_val y = n->lower->blocks ? n->lower->blocks(n, x, count, t, row_maps) : IR_NONE;
+    if (y == IR_NONE)
+        y = repacked(n, x, count, t, row_maps);
+    if (ir_shape_of(g, y).rank != 2)
+        return IR_NONE; /* the graph has failed */
+    uint64_t rows = (uint64_t)ir_dim(g, y, 1);
+    ir_val bias = companions(n, "bias", true, 0.0f, count, t, row_maps, rows);
+    ir_val scale = with == NET_BIAS ? IR_NONE : companions(n, "scale", false, 1.0f, count, t, row_maps, rows);
     if (bias != IR_NONE && with == NET_BIAS_SCALE)
         y = ir_add(g, y, bias);
     if (scale != IR_NONE)

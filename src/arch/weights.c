@@ -2,7 +2,6 @@
  */
 #include "arch/weights.h"
 
-#include "base/map.h"
 #include "base/mem.h"
 
 #include <stdarg.h>
@@ -18,9 +17,8 @@ struct weights {
     struct weights_entry *entries;
     size_t n_entries, entries_size;
     uint64_t blob;
-    struct map placed; /* planned images by "name+name": a tied head and embedding share one */
-    struct weights_matrix *matrices;
-    size_t n_matrices;
+    struct linear *linears;
+    size_t n_linears;
 };
 
 struct weights *weights_new(const struct gguf *g)
@@ -36,10 +34,9 @@ void weights_free(struct weights *w)
     if (!w)
         return;
     arena_release(&w->arena);
-    map_release(&w->placed);
     free(w->used);
     free(w->entries);
-    free(w->matrices);
+    free(w->linears);
     free(w);
 }
 
@@ -203,45 +200,86 @@ static ir_val decompress(struct ir *g, const struct quant_image *image, const st
     return scale_type == IR_F32 ? x : ir_convert(g, x, IR_F32);
 }
 
+void weights_name(struct ir *g, int n, const struct gguf_tensor *const *t)
+{
+    char name[256] = "";
+    size_t len = 0;
+    for (int i = 0; i < n && len < sizeof name - 1; i++) {
+        struct str s = t[i]->name;
+        const char *dot;
+        /* "blk.3.attn_q.weight": the layer is the scope, the rest says nothing */
+        if (str_starts(s, "blk.") && (dot = memchr(s.p + 4, '.', s.n - 4)) != NULL)
+            s = (struct str){dot + 1, s.n - (size_t)(dot + 1 - s.p)};
+        if (s.n > 7 && memcmp(s.p + s.n - 7, ".weight", 7) == 0)
+            s.n -= 7;
+        len += (size_t)snprintf(name + len, sizeof name - len, "%s%.*s", i ? "+" : "", STR_ARG(s));
+    }
+    ir_name(g, "%s", name);
+}
+
 struct weights_matrix weights_matrix(struct weights *w, struct ir *g, int n,
                                      const struct gguf_tensor *const *t, const uint32_t *const *row_maps)
 {
     struct weights_matrix m = {IR_NONE, IR_NONE, 0, 0, t[0]->ne[0]};
     const struct quant_image *image = quant_image_of(t[0]->type);
-    char name[512] = "";
-    size_t len = 0;
-    for (int i = 0; i < n; i++) {
-        m.rows += t[i]->ne[1] * t[i]->ne[2] * t[i]->ne[3];
-        int k = snprintf(name + len, sizeof name - len, "%s%.*s", i ? "+" : "", STR_ARG(t[i]->name));
-        len = len + (size_t)k < sizeof name ? len + (size_t)k : sizeof name - 1;
-    }
     if (!image) {
         ir_fail(g, "tensor %.*s: type %s can't be multiplied yet", STR_ARG(t[0]->name),
                 ggml_type_info(t[0]->type)->name);
         return m;
     }
-    uint64_t at;
-    if (map_get(&w->placed, str_of(name), &at))
-        return w->matrices[at];
-
+    for (int i = 0; i < n; i++)
+        m.rows += t[i]->ne[1] * t[i]->ne[2] * t[i]->ne[3];
     struct err err = ERR_INIT;
     struct parts p = {0};
     if (place(w, n, t, row_maps, image, m.rows, &p, &err) < 0) {
         ir_fail(g, "tensor %.*s: %s", STR_ARG(t[0]->name), err.text);
         return m;
     }
-    ir_name(g, "%s", name);
+    weights_name(g, n, t);
     m.w = decompress(g, image, &p, (int64_t)m.rows, (int64_t)m.cols);
     if (image->has_min) {
         m.group = image->group;
-        ir_name(g, "%s.min", name);
         m.min = ir_const_ref(g, IR_F32, IR_SHAPE((int64_t)m.rows, (int64_t)(m.cols / image->group)), p.min,
                              p.size.min);
     }
-    w->matrices = xrealloc(w->matrices, (w->n_matrices + 1) * sizeof *w->matrices);
-    w->matrices[w->n_matrices] = m;
-    map_set(&w->placed, str_of(arena_strndup(&w->arena, name, strlen(name))), w->n_matrices++);
     return m;
+}
+
+/* ---- products with blocks in place ---- */
+
+int weights_linear(struct weights *w, int n, const struct gguf_tensor *const *t,
+                   const uint32_t *const *row_maps)
+{
+    struct linear l = {.cols = t[0]->ne[0], .n_parts = n};
+    if (n > LINEAR_MAX_PARTS)
+        return -1;
+    for (int i = 0; i < n; i++) {
+        if (!linear_supports(t[i]->type))
+            return -1;
+        uint64_t rows = t[i]->ne[1] * t[i]->ne[2] * t[i]->ne[3];
+        l.part[i] = (struct linear_part){t[i]->type, rows, t[i]->data, row_maps ? row_maps[i] : NULL};
+        l.rows += rows;
+    }
+    w->linears = xrealloc(w->linears, (w->n_linears + 1) * sizeof *w->linears);
+    w->linears[w->n_linears] = l;
+    return (int)w->n_linears++;
+}
+
+const struct linear *weights_linears(const struct weights *w, size_t *n)
+{
+    *n = w->n_linears;
+    return w->linears;
+}
+
+bool weights_in_place(const struct weights *w, const struct gguf_tensor *t)
+{
+    for (size_t i = 0; i < w->n_linears; i++) {
+        for (int p = 0; p < w->linears[i].n_parts; p++) {
+            if (w->linears[i].part[p].data == t->data)
+                return true;
+        }
+    }
+    return false;
 }
 
 uint64_t weights_blob_size(const struct weights *w)

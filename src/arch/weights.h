@@ -10,6 +10,7 @@
 #include "base/err.h"
 #include "gguf/gguf.h"
 #include "ir/ir.h"
+#include "kernels/linear.h"
 #include "quant/quant.h"
 
 /* Rows of one tensor that go into an image. */
@@ -51,6 +52,16 @@ struct weights_matrix {
  * members. Fails through the graph with the tensor's name when the type has no image. */
 struct weights_matrix weights_matrix(struct weights *w, struct ir *g, int n,
                                      const struct gguf_tensor *const *t, const uint32_t *const *row_maps);
+/* Plans a product with the blocks of n stacked tensors as they lie in the file, of any types that the kernels
+ * know; returns its index, or -1 when a type is not among them or there are too many tensors. */
+int weights_linear(struct weights *w, int n, const struct gguf_tensor *const *t,
+                   const uint32_t *const *row_maps);
+const struct linear *weights_linears(const struct weights *w, size_t *n);
+bool weights_in_place(const struct weights *w, const struct gguf_tensor *t); /* is multiplied in the file */
+
+/* Names the next node after stacked tensors: "attn_q+attn_k" within the layer's scope. */
+void weights_name(struct ir *g, int n, const struct gguf_tensor *const *t);
+
 /* Keeps `n` numbers for as long as the plan lives: memory for row maps. */
 uint32_t *weights_row_map(struct weights *w, size_t n);
 

@@ -107,6 +107,10 @@ static void runs_as(const struct grappa_file *f, const struct gguf_tensor *t, ch
     }
     const struct weights_entry *e = planned(f, t);
     const char *rows = t == f->arch->embd ? "rows on the host" : "";
+    if (weights_in_place(f->arch->weights, t)) {
+        snprintf(out, size, "%s blocks in place%s%s", ggml_type_info(t->type)->name, *rows ? "; " : "", rows);
+        return;
+    }
     if (!e) {
         snprintf(out, size, "%s",
                  *rows                               ? rows

@@ -37,24 +37,25 @@ static const char *type_text(enum grappa_type type)
     return NULL;
 }
 
-/* OpenVINO's properties out of ours; those of the caller come last and win. Returns how many. */
-static int properties(const struct grappa_model_params *o, struct ov_prop *out, char *threads,
-                      size_t threads_size, struct err *err)
+static void add(struct ov_prop *out, size_t *n, const char *key, const char *value)
+{
+    if (value)
+        out[(*n)++] = (struct ov_prop){key, value};
+}
+
+/* OpenVINO's properties: what the graph was made for, what the parameters say, and last the caller's own,
+ * which win. Returns how many. */
+static int properties(const struct arch_model *a, const struct grappa_model_params *o, struct ov_prop *out,
+                      char *threads, size_t threads_size, struct err *err)
 {
     size_t n = 0;
-    out[n++] = (struct ov_prop){"PERFORMANCE_HINT", "LATENCY"};
-    if (o->n_threads > 0) {
-        snprintf(threads, threads_size, "%d", o->n_threads);
-        out[n++] = (struct ov_prop){"INFERENCE_NUM_THREADS", threads};
-    }
-    if (o->precision)
-        out[n++] = (struct ov_prop){"INFERENCE_PRECISION_HINT", type_text(o->precision)};
-    if (o->type_k)
-        out[n++] = (struct ov_prop){"KEY_CACHE_PRECISION", type_text(o->type_k)};
-    if (o->type_v)
-        out[n++] = (struct ov_prop){"VALUE_CACHE_PRECISION", type_text(o->type_v)};
-    if (o->profile)
-        out[n++] = (struct ov_prop){"PERF_COUNT", "YES"};
+    snprintf(threads, threads_size, "%d", o->n_threads);
+    add(out, &n, "PERFORMANCE_HINT", "LATENCY");
+    add(out, &n, "INFERENCE_NUM_THREADS", o->n_threads > 0 ? threads : NULL);
+    add(out, &n, "INFERENCE_PRECISION_HINT", o->precision ? type_text(o->precision) : a->precision);
+    add(out, &n, "KEY_CACHE_PRECISION", o->type_k ? type_text(o->type_k) : a->cache_type);
+    add(out, &n, "VALUE_CACHE_PRECISION", o->type_v ? type_text(o->type_v) : a->cache_type);
+    add(out, &n, "PERF_COUNT", o->profile ? "YES" : NULL);
     for (size_t i = 0; i < o->n_properties; i++) {
         size_t at = 0;
         while (at < n && strcmp(out[at].key, o->properties[i].key) != 0)
@@ -140,14 +141,16 @@ static int compile(struct grappa_model *m, const struct grappa_model_params *o, 
 {
     struct ov_prop props[PROPERTIES_MAX + OWN_PROPERTIES_MAX];
     char threads[16];
-    int n = properties(o, props, threads, sizeof threads, err);
+    int n = properties(m->arch, o, props, threads, sizeof threads, err);
     struct ov_runtime *rt = n < 0 ? NULL : engine_runtime(err);
     if (!rt)
         return -1;
+    size_t n_linears;
+    const struct linear *linears = weights_linears(m->arch->weights, &n_linears);
     struct image_sweep sweep;
     image_sweep_start(&sweep, &m->image);
     m->program = ov_compile(rt, o->device ? o->device : "CPU", buf_str(&m->xml), m->image.p, m->image.size,
-                            props, (size_t)n, err);
+                            linears, n_linears, props, (size_t)n, err);
     image_sweep_stop(&sweep);
     m->unpacked_steps = PACKING_STEPS;
     return m->program ? ask_caches(m, err) : -1;
@@ -164,6 +167,8 @@ struct grappa_model *grappa_model_load(const char *path, const struct grappa_mod
     struct gguf *g = gguf_open(path, &e);
     if (!g)
         goto failed;
+    if (gguf_file_size(g) < engine_memory_available())
+        gguf_want_pages(g);
     if (build(m, g, &o, &tail, &e) < 0)
         goto failed;
     double built = engine_seconds();
@@ -175,7 +180,6 @@ struct grappa_model *grappa_model_load(const char *path, const struct grappa_mod
         goto failed;
     report(1.0f, &(struct load_progress){&o, 0.0f, 1.0f});
     buf_release(&tail);
-    gguf_drop_pages(g);
     engine_file_init(&m->file, g, m->arch);
     m->profile = o.profile;
     m->stats =

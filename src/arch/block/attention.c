@@ -61,7 +61,7 @@ static struct qkv project(struct net *n, ir_val x, uint32_t il, struct widths w,
         net_matrix(n, true, (uint64_t)w.v, cols, "blk.%u.attn_v.weight", il),
     };
     const uint32_t *maps[] = {q_map, k_map, NULL};
-    if (t[0] && t[1] && t[2] && t[0]->type == t[1]->type && t[0]->type == t[2]->type)
+    if (net_can_stack(n, 3, t))
         return split_qkv(n, net_linear(n, x, NET_SCALE_BIAS, 3, t, maps), w);
     return (struct qkv){net_linear(n, x, NET_SCALE_BIAS, 1, t, maps),
                         net_linear(n, x, NET_SCALE_BIAS, 1, t + 1, maps + 1),

@@ -10,7 +10,7 @@ ir_val block_mlp(struct net *n, ir_val x, uint32_t il, const struct mlp *m)
     ir_scope(g, "ffn");
     const struct gguf_tensor *t[2] = {net_matrix(n, false, ff, cols, "blk.%u.ffn_gate.weight", il), NULL};
     t[1] = net_matrix(n, true, t[0] ? ff : 2 * ff, cols, "blk.%u.ffn_up.weight", il);
-    if (!t[0] || (t[1] && t[0]->type == t[1]->type)) {
+    if (!t[0] || net_can_stack(n, 2, t)) {
         ir_val both = t[0] ? net_linear(n, x, with, 2, t, NULL) : net_linear(n, x, with, 1, t + 1, NULL);
         ir_split(g, both, 1, 2, (int64_t[]){(int64_t)ff, (int64_t)ff}, gate_up);
     } else {
