@@ -5,13 +5,15 @@ Both sides are shared libraries called through ctypes: ours is built here from s
 libllama.so of build b11434. Nothing but the Python standard library is needed.
 
   vocab_parity.py check  --llama DIR FILE.gguf...   random texts: ids, pieces, detokenized text, special ids
-  vocab_parity.py pre    --llama DIR FILE.gguf      the same for every row of pretok.def: a copy of FILE for each
-  vocab_parity.py golden --llama DIR --out DIR FILE.gguf...
-                                                    writes the expected ids that tests/unit/test_vocab_golden.c reads
+  vocab_parity.py pre    --llama DIR [FILE.gguf]    the same for every row of pretok.def, with a copy of FILE for each,
+                                                    or with a made-up vocabulary in which any two bytes merge
+  vocab_parity.py golden --llama DIR [--small M.gguf] FILE.gguf...
+                                                    writes tests/golden/vocab/ (see the README there)
   vocab_parity.py time   --llama DIR --text T FILE.gguf...
+  vocab_parity.py long                              1 MB of one kind, every row of pretok.def: time of ours alone
 
 DIR holds libllama.so.0 and its libraries (put OpenVINO's folder into LD_LIBRARY_PATH if they need it).
---n texts for each file (10000), --seed (1), --no-special to leave out parse_special = true.
+--n texts for each file (10000), --seed (1), --only a,b: these rows of pretok.def.
 """
 import argparse
 import ctypes as C
@@ -266,6 +268,18 @@ def special_texts(v):
     return [v.text(t) for t in range(v.n) if v.token(t)[0] & (1 | 8 | 16)] or []
 
 
+def compare_out(ours, path):
+    """The texts and ids that llama.cpp keeps beside its vocabularies."""
+    if not os.path.exists(path + ".out"):
+        return 0
+    texts = open(path + ".inp", "rb").read().split(b"\n__ggml_vocab_test__\n")
+    ids = [list(map(int, line.split())) for line in open(path + ".out")]
+    bad = sum(ours.tokenize(t, False, False) != want for t, want in zip(texts, ids))
+    if bad or len(ids) < 40:
+        print(f"  {bad} of {len(ids)} lines of {os.path.basename(path)}.out differ")
+    return bad
+
+
 def compare(path, args):
     ours, theirs = Ours(path), Theirs(path)
     bad = 0
@@ -302,6 +316,7 @@ def compare(path, args):
             x, y = ours.detokenize(b, remove, unparse), theirs.detokenize(b, remove, unparse)
             if x != y:
                 differ("detokenized", b, x, y)
+    bad += compare_out(ours, path)
     print(f"{os.path.basename(path)}: {args.n} texts, {bad} differences; loaded in {ours.load_ms[0]:.1f} + {ours.load_ms[1]:.1f} ms, "
           f"theirs {theirs.load_ms:.0f} ms", flush=True)
     ours.close()
@@ -317,38 +332,236 @@ def with_pre(data, name):
     return data[:at] + struct.pack("<Q", len(name)) + name + data[at + 8 + n:]
 
 
-def compare_pre(args):
+def alphabet():
+    """GPT-2's character for each byte."""
+    plain = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
+    other = [b for b in range(256) if b not in plain]
+    return [chr(b if b in plain else 256 + other.index(b)) for b in range(256)]
+
+
+def gguf_file(keys):
+    """A GGUF file of keys alone; values are str, bool, int (u32), float, or lists of str, int (i32) or float."""
+    def string(t):
+        t = t.encode() if isinstance(t, str) else t
+        return struct.pack("<Q", len(t)) + t
+    out = b"GGUF" + struct.pack("<IQQ", 3, 0, len(keys))
+    for key, v in keys.items():
+        out += string(key)
+        if isinstance(v, list):
+            kind = {str: 8, bytes: 8, int: 5, float: 6}[type(v[0])]
+            out += struct.pack("<IIQ", 9, kind, len(v))
+            out += b"".join(string(x) if kind == 8 else struct.pack("<i" if kind == 5 else "<f", x) for x in v)
+        elif isinstance(v, bool):
+            out += struct.pack("<IB", 7, v)
+        elif isinstance(v, int):
+            out += struct.pack("<II", 4, v)
+        else:
+            out += struct.pack("<I", 8) + string(v)
+    return out
+
+
+def pairs_vocab(values, seed):
+    """A byte-level BPE in which any two of the byte values merge, in random order: where a text is cut shows in
+    its ids. Some special tokens, too."""
+    chars, r = alphabet(), random.Random(seed)
+    pairs = [(chars[a], chars[b]) for a in values for b in values]
+    r.shuffle(pairs)
+    tokens = chars + [a + b for a, b in pairs]
+    types = [1] * len(tokens)
+    for text, kind in (("<|endoftext|>", 3), ("<|im_start|>", 3), ("<|im_end|>", 3), ("<unk>", 2), ("<tool>", 4), ("<tool", 4), ("  ", 4)):
+        tokens.append(text)
+        types.append(kind)
+    eos = tokens.index("<|endoftext|>")
+    return gguf_file({"general.architecture": "llama", "general.name": "pairs", "tokenizer.ggml.model": "gpt2",
+                      "tokenizer.ggml.pre": "default", "tokenizer.ggml.tokens": tokens, "tokenizer.ggml.token_type": types,
+                      "tokenizer.ggml.merges": [f"{a} {b}" for a, b in pairs],
+                      "tokenizer.ggml.bos_token_id": eos, "tokenizer.ggml.eos_token_id": eos})
+
+
+def pretok_names(args):
     names = re.findall(r'^PRETOK_NAME\("([^"]+)"', open(f"{ROOT}/src/vocab/pretok.def").read(), re.M)
-    data, bad = open(args.files[0], "rb").read(), 0
+    return [n for n in names if not args.only or n in args.only.split(",")]
+
+
+def each_pre(data, args):
     with tempfile.TemporaryDirectory() as tmp:
-        for name in names:
-            if args.only and name not in args.only.split(","):
-                continue
+        for name in pretok_names(args):
             path = f"{tmp}/{name}.gguf"
             with open(path, "wb") as f:
                 f.write(with_pre(data, name.encode()))
-            bad += compare(path, args)
-            os.remove(path)
-    return bad
+            yield name, path
+
+
+def compare_pre(args):
+    data = open(args.files[0], "rb").read() if args.files else pairs_vocab(range(256), 1)
+    return sum(compare(path, args) for _, path in each_pre(data, args))
+
+
+def compare_long(args):
+    """Nothing may take more than a few hundred milliseconds for a megabyte."""
+    size, slow = 1000000, 0
+    texts = [b"A", b"a", b" ", b"\n", b"1", b"'", b".", b"us", b" a", b"a ", "é".encode(), "é ".encode(), "中".encode(), "e\u0301".encode(),
+             "\u0301".encode(), b"1a", b"\r\n ", b"\x01", b"aA", b"\x80", "😀".encode(), b"<", b" \t", b"Aa1 .\n"]
+    texts = [(t * size)[:size] for t in texts] + [b" " * size + b"x", b"\n" * size + b"x", b"1" * size + b"x", b"x" + b" " * size]
+    for name, path in each_pre(pairs_vocab(range(256), 1), args):
+        v, worst = Ours(path), (0, b"")
+        for text in texts:
+            start = time.perf_counter()
+            v.tokenize(text, True, True)
+            worst = max(worst, (time.perf_counter() - start, text[:8]))
+        v.close()
+        slow += worst[0] > 3
+        print(f"{name}: slowest {worst[0] * 1000:.0f} ms, {worst[1]!r}", flush=True)
+    return slow
+
+
+def compare_time(args):
+    text = open(args.text, "rb").read()
+    for path in args.files:
+        line = f"{os.path.basename(path)}: {len(text)} bytes"
+        for side in (Ours(path), Theirs(path)):
+            times = []
+            for _ in range(3):
+                start = time.process_time()
+                ids = side.tokenize(text, True, True)
+                times.append(1000 * (time.process_time() - start))
+            line += f", {type(side).__name__.lower()} {min(times):.0f} ms for {len(ids)} ids"
+            side.close()
+        print(line, flush=True)
+    return 0
+
+
+GOLDEN = f"{ROOT}/tests/golden/vocab"
+GOLDEN_SPECIALS = [t.encode() for t in (
+    "<s> </s> <unk> <pad> <bos> <eos> <mask> <|endoftext|> <|im_start|> <|im_end|> <|begin_of_text|> <|eot_id|> "
+    "<|start_header_id|> <start_of_turn> <end_of_turn> <turn|> <|user|> <|assistant|> <|end|> [INST] [/INST] <fim_prefix> "
+    "<|fim_middle|> <0x0A> <tool> <tool").split()] + ["▁".encode(), "<｜end▁of▁sentence｜>".encode(), b"\n\n\n\n", b"<h1>"]
+
+
+def golden_texts():
+    r = random.Random(260)
+    texts = [b"", b" ", b"\n", b"a", "é".encode(), b"\x80", b"\0", b"A" * 300, b"us" * 200, b" " * 257, b"\n" * 100, b"1" * 100]
+    return texts + [random_text(r, GOLDEN_SPECIALS) for _ in range(300 - len(texts))]
+
+
+def escaped(text):
+    """One line of texts.txt; a space at the end, which editors like to take away, is \\x20."""
+    if text.endswith(b" "):
+        return escaped(text[:-1]) + "\\x20"
+    names = {0x5C: "\\\\", 10: "\\n", 13: "\\r", 9: "\\t"}
+    try:
+        text.decode()
+        return "".join(names.get(ord(c)) or (c if c.isprintable() else "".join(f"\\x{b:02x}" for b in c.encode())) for c in text.decode())
+    except UnicodeDecodeError:
+        return "".join(names.get(b) or (chr(b) if 0x20 <= b < 0x7F else f"\\x{b:02x}") for b in text)
+
+
+def fnv(data, h=0x811C9DC5):
+    for b in data:
+        h = (h ^ b) * 0x01000193 & 0xFFFFFFFF
+    return h
+
+
+def fnv_ids(ids, h=0x811C9DC5):
+    return fnv(struct.pack(f"<{len(ids)}i", *ids), h)
+
+
+def golden_lines(v, texts):
+    """What test_vocab_golden.c checks: facts, a hash over all tokens, and for every text the number and the hash of
+    its ids, with special tokens and without, and of the text that comes back."""
+    facts = dict(v.facts())
+    del facts["eot"]
+    yield "facts " + " ".join(str(int(x)) for x in facts.values())
+    yield "eog " + " ".join(str(t) for t in range(v.n) if v.token(t)[2])
+    h = k = 0x811C9DC5
+    for t in range(v.n):
+        h = fnv(struct.pack("<I", v.token(t)[0]), h)
+        for lstrip, special in ((0, True), (1, False)):
+            p = v.piece(t, lstrip, special)
+            k = fnv(struct.pack("<I", len(p)) + p, k)
+    yield f"tokens {v.n} attrs {h:08x} pieces {k:08x}"
+    for text in texts:
+        with_special, without = v.tokenize(text, True, True), v.tokenize(text, False, False)
+        back = v.detokenize(with_special, True, False)
+        yield f"{len(with_special)} {fnv_ids(with_special):08x} {len(without)} {fnv_ids(without):08x} {fnv(back):08x}"
+
+
+def keys_alone(path):
+    """A model's tokenizer keys as a GGUF file without tensors."""
+    data = open(path, "rb").read()
+    sizes = {0: 1, 1: 1, 2: 2, 3: 2, 4: 4, 5: 4, 6: 4, 7: 1, 10: 8, 11: 8, 12: 8}
+    (count,), at, kept = struct.unpack_from("<Q", data, 16), 24, []
+
+    def skip(kind, at):
+        if kind == 8:
+            return at + 8 + struct.unpack_from("<Q", data, at)[0]
+        if kind != 9:
+            return at + sizes[kind]
+        kind, n = struct.unpack_from("<IQ", data, at)
+        at += 12
+        for _ in range(n):
+            at = skip(kind, at)
+        return at
+    for _ in range(count):
+        start, n = at, struct.unpack_from("<Q", data, at)[0]
+        key = data[at + 8:at + 8 + n]
+        at = skip(*struct.unpack_from("<I", data, at + 8 + n), at + 12 + n)
+        if key.startswith(b"tokenizer.ggml.") or key in (b"general.architecture", b"general.name"):
+            kept.append(data[start:at])
+    return b"GGUF" + struct.pack("<IQQ", 3, 0, len(kept)) + b"".join(kept)
+
+
+def write(name, data):
+    with open(f"{GOLDEN}/{name}", "wb") as f:
+        f.write(data)
+
+
+def make_golden(args):
+    os.makedirs(GOLDEN, exist_ok=True)
+    texts = golden_texts()
+    write("texts.txt", "".join(escaped(t) + "\n" for t in texts).encode())
+    common = sorted(set(b" \n\r\t'.,-_<>=(1290aestAEST") | {0xC3, 0xA9, 0xCC, 0x81, 0xE4, 0xB8, 0xAD, 0xE2, 0x80, 0xA8, 0xF0, 0x9F, 0x98})
+    write("pairs.gguf", pairs_vocab(common, 2))
+    small = [f"{GOLDEN}/pairs.gguf"]
+    for path in args.small:
+        small.append(f"{GOLDEN}/{os.path.basename(path)}")
+        write(os.path.basename(path), keys_alone(path))
+    for path in args.files + small:
+        v = Theirs(path)
+        name = os.path.basename(path).replace("ggml-vocab-", "").replace(".gguf", "")
+        write(f"{name}.txt", "".join(line + "\n" for line in golden_lines(v, texts)).encode())
+        v.close()
+        print(name, flush=True)
+    lines = []
+    for name, path in each_pre(open(f"{GOLDEN}/pairs.gguf", "rb").read(), args):
+        v, hashes = Theirs(path), []
+        for at in range(0, len(texts), 20):
+            h = 0x811C9DC5
+            for text in texts[at:at + 20]:
+                h = fnv_ids(v.tokenize(text, True, True) + [-1], h)
+            hashes.append(f"{h:08x}")
+        v.close()
+        lines.append(f"{name} {' '.join(hashes)}\n")
+    write("pretok.txt", "".join(lines).encode())
+    return 0
 
 
 def main():
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    p.add_argument("command", choices=["check", "pre", "golden", "time"])
-    p.add_argument("--llama", required=True)
+    commands = {"check": lambda a: sum(compare(f, a) for f in a.files), "pre": compare_pre, "golden": make_golden,
+                "time": compare_time, "long": compare_long}
+    p.add_argument("command", choices=commands)
+    p.add_argument("--llama")
     p.add_argument("--n", type=int, default=10000)
     p.add_argument("--seed", type=int, default=1)
     p.add_argument("--only", default="")
-    p.add_argument("--out")
     p.add_argument("--text")
-    p.add_argument("files", nargs="+")
-    args = p.parse_args()
-    Theirs.open(args.llama)
-    if args.command == "check":
-        return sum(compare(f, args) for f in args.files) != 0
-    if args.command == "pre":
-        return compare_pre(args) != 0
-    return 2
+    p.add_argument("--small", action="append", default=[])
+    p.add_argument("files", nargs="*")
+    args = p.parse_intermixed_args()
+    if args.llama:
+        Theirs.open(args.llama)
+    return commands[args.command](args) != 0
 
 
 if __name__ == "__main__":
