@@ -1,15 +1,15 @@
 //! minijinja set up as Hugging Face's `apply_chat_template` sets up Jinja2: the same white-space rules, the same
 //! filters and functions, Python's methods on strings and dicts.
 
-use crate::generation;
 use crate::python_json::{float_repr, tojson};
+use crate::{guard, methods, source};
+use minijinja::machinery::{eval, make_string_output, parse as parse_template, CodeGenerator, Instructions};
 use minijinja::syntax::SyntaxConfig;
 use minijinja::value::{Value, ValueKind};
-use minijinja::{Environment, Error, ErrorKind, Output, State};
-use minijinja_contrib::pycompat::unknown_method_callback;
+use minijinja::{AutoEscape, Environment, Error, ErrorKind, Output, State};
+use std::collections::BTreeMap;
 use std::ffi::{c_char, c_void, CString};
 use std::fmt;
-use std::io;
 
 const NAME: &str = "chat";
 
@@ -67,24 +67,62 @@ fn parse(name: &str, text: &[u8]) -> Result<Value, Failure> {
 }
 
 pub struct Template {
+    /// They borrow from `source`, which lives as long and does not move.
+    instructions: Instructions<'static>,
     env: Environment<'static>,
+    source: *mut str,
 }
+
+// SAFETY: nothing writes to `source` before the drop.
+unsafe impl Send for Template {}
+unsafe impl Sync for Template {}
+
+/// The parser, the code generator and the drop of a syntax tree go down one level for each operator of a tag and
+/// each `elif`, so they run on a stack that the longest source can't fill. What isn't touched of it costs nothing.
+const STACK: usize = 16 << 20;
+const STACK_PER_BYTE: usize = 2 << 10;
 
 impl Template {
     pub fn new(source: &str) -> Result<Template, String> {
+        let source = source::prepare(source)?;
+        std::thread::scope(|scope| {
+            let thread = std::thread::Builder::new().stack_size(STACK + STACK_PER_BYTE * source.len());
+            let compiler =
+                thread.spawn_scoped(scope, || Template::compile(&source)).map_err(|e| e.to_string())?;
+            compiler.join().unwrap_or_else(|_| Err("internal error in the template parser".into()))
+        })
+    }
+
+    fn compile(source: &str) -> Result<Template, String> {
         let mut env = Environment::new();
-        let syntax = SyntaxConfig::builder().trim_blocks(true).lstrip_blocks(true).build();
-        env.set_syntax(syntax.map_err(|e| e.to_string())?);
-        env.set_debug(false);
-        env.set_unknown_method_callback(unknown_method_callback);
+        env.set_unknown_method_callback(methods::call);
         env.set_formatter(print);
         env.remove_global("debug");
         env.add_filter("tojson", tojson);
         env.add_test("iterable", is_iterable);
+        env.add_test("sequence", is_sequence);
         env.add_function("raise_exception", raise_exception);
         env.add_function("strftime_now", strftime_now);
-        env.add_template_owned(NAME, generation::let_through(source)).map_err(|e| describe(&e))?;
-        Ok(Template { env })
+        guard::add_filters(&mut env);
+        let syntax = SyntaxConfig::builder().trim_blocks(true).lstrip_blocks(true).build();
+        let syntax = syntax.map_err(|e| e.to_string())?;
+        let source = Box::into_raw(source.to_string().into_boxed_str());
+        // SAFETY: `source` was just made; it is freed below, or when the template is dropped.
+        let text: &'static str = unsafe { &*source };
+        match parse_template(text, NAME, syntax) {
+            Ok(statement) => {
+                let mut generator = CodeGenerator::new(NAME, text);
+                generator.compile_stmt(&statement);
+                let instructions = guard::guarded(&generator.finish().0);
+                Ok(Template { instructions, env, source })
+            }
+            Err(e) => {
+                let message = describe(&e);
+                drop(e);
+                drop(unsafe { Box::from_raw(source) });
+                Err(message)
+            }
+        }
     }
 
     pub fn render(
@@ -95,25 +133,24 @@ impl Template {
     ) -> Result<(), Failure> {
         let mut env = self.env.clone();
         env.set_fuel(Some(fuel));
-        let template = env.get_template(NAME).map_err(failure)?;
         let vars = Value::from_pairs(context.0);
-        template.render_captured_to(vars, Sink(write)).map(|_| ()).map_err(failure)
+        let mut text = String::new();
+        let mut out = make_string_output(&mut text);
+        eval(&env, &self.instructions, vars, &BTreeMap::new(), &mut out, AutoEscape::None)
+            .map_err(failure)?;
+        if write(text.as_bytes()) {
+            Ok(())
+        } else {
+            Err(Failure::Write("the chat template's output is too long".into()))
+        }
     }
 }
 
-struct Sink<'a>(&'a mut dyn FnMut(&[u8]) -> bool);
-
-impl io::Write for Sink<'_> {
-    fn write(&mut self, piece: &[u8]) -> io::Result<usize> {
-        if (self.0)(piece) {
-            Ok(piece.len())
-        } else {
-            Err(io::ErrorKind::Other.into())
-        }
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
+impl Drop for Template {
+    fn drop(&mut self) {
+        self.instructions = Instructions::new("", "");
+        // SAFETY: came from Box::into_raw, and what borrowed from it is gone.
+        drop(unsafe { Box::from_raw(self.source) });
     }
 }
 
@@ -131,6 +168,12 @@ fn print(out: &mut Output, state: &mut State, value: &Value) -> Result<(), Error
 /// Without this, none counts as iterable, and templates that ask first would go on to take its length.
 fn is_iterable(value: &Value) -> bool {
     !value.is_none() && value.try_iter().is_ok()
+}
+
+/// What has a length and items, so also a string and a dict.
+fn is_sequence(value: &Value) -> bool {
+    use ValueKind::*;
+    matches!(value.kind(), String | Bytes | Seq | Iterable | Map)
 }
 
 /// Marks an error that the template itself raised.

@@ -1,11 +1,14 @@
 //! Jinja templates behind a C header (include/grappa_rust.h, which is the contract).
 //!
 //! This file is the border: raw pointers become slices, and nothing unwinds into C. The dialect, which is that
-//! of Hugging Face's `apply_chat_template`, lives in `jinja.rs`; `tojson` in `python_json.rs`.
+//! of Hugging Face's `apply_chat_template`, lives in `jinja.rs`; bounds for hostile
+//! templates in `guard.rs`.
 
-mod generation;
+mod guard;
 mod jinja;
+mod methods;
 mod python_json;
+mod source;
 
 use jinja::{Failure, Template};
 use std::ffi::{c_char, c_int, c_void, CStr};

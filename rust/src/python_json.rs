@@ -159,7 +159,7 @@ impl Writer<'_, '_, '_> {
                 '\t' => self.out.push_str("\\t"),
                 '\u{8}' => self.out.push_str("\\b"),
                 '\u{c}' => self.out.push_str("\\f"),
-                c if c < ' ' || (self.style.ensure_ascii && !c.is_ascii()) => {
+                c if c < ' ' || (self.style.ensure_ascii && !(' '..='~').contains(&c)) => {
                     for unit in c.encode_utf16(&mut [0; 2]) {
                         self.out.push_str(&format!("\\u{unit:04x}"));
                     }

@@ -11,8 +11,8 @@
 
 /* Work allowed to a render: enough for long conversations through wordy templates, and about a second at
  * worst. Every byte that comes in buys some more. */
-#define FUEL_BASE      4000000u
-#define FUEL_PER_BYTE  1u
+#define FUEL_BASE      2000000u
+#define FUEL_PER_BYTE  4u
 #define OUTPUT_CEILING ((size_t)256 << 20)
 
 struct chat_template {

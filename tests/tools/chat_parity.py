@@ -3,7 +3,7 @@
 
     chat_parity.py PROGRAM [FOLDER]
 
-PROGRAM is the test program `chat_render` (template, messages, variables -> text). FOLDER holds *.jinja files;
+PROGRAM is the test program test_chat, which renders when it is given three files. FOLDER holds *.jinja files;
 without it GRAPPA_TEMPLATES, or .models/templates. For each template and each conversation the two outputs must be
 the same, or both must fail. Needs the package jinja2. Prints what differs and a count; exit status 1 when
 anything differs.
