@@ -149,6 +149,27 @@ static int read_rope(struct hparams *h, const struct gguf *g, struct err *err)
     return err_set(err, ERR_UNSUPPORTED, "key %s: unknown scaling \"%.*s\"", key, STR_ARG(name));
 }
 
+/* Numbers that everything else is computed from. */
+static int check_numbers(const struct hparams *h, struct err *err)
+{
+    const struct {
+        const char *key;
+        float value;
+        bool may_be_zero;
+    } numbers[] = {
+        {"rope.freq_base", h->rope_freq_base, false},
+        {"rope.scaling.factor", 1.0f / h->rope_freq_scale, false},
+        {"attention.layer_norm_rms_epsilon", h->norm_rms_eps, true},
+    };
+    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) {
+        float v = numbers[i].value;
+        if (!isfinite(v) || v < 0 || (v == 0 && !numbers[i].may_be_zero))
+            return err_set(err, ERR_FORMAT, "key %s.%s: %g is out of range", h->arch, numbers[i].key,
+                           (double)v);
+    }
+    return 0;
+}
+
 int hparams_read(struct hparams *h, const struct gguf *g, struct err *err)
 {
     *h = (struct hparams){
@@ -175,11 +196,8 @@ int hparams_read(struct hparams *h, const struct gguf *g, struct err *err)
         return err_set(err, ERR_FORMAT, "key %s.embedding_length: %u is out of range", h->arch, h->n_embd);
     if (h->n_ctx_train == 0 || h->n_ctx_train > INT32_MAX)
         return err_set(err, ERR_FORMAT, "key %s.context_length: %u is out of range", h->arch, h->n_ctx_train);
-    if (read_heads(h, g, err) < 0 || read_rope(h, g, err) < 0)
+    if (read_heads(h, g, err) < 0 || read_rope(h, g, err) < 0 || check_numbers(h, err) < 0)
         return -1;
-    if (!(h->rope_freq_base > 0) || !isfinite(h->rope_freq_base) || !isfinite(h->rope_freq_scale) ||
-        !(h->norm_rms_eps >= 0))
-        return err_set(err, ERR_FORMAT, "a RoPE or norm key of %s is not a sound number", h->arch);
     if (h->n_ctx_orig == 0)
         h->n_ctx_orig = h->n_ctx_train;
 

@@ -39,7 +39,10 @@ static const struct gguf_tensor *vector(struct net *n, bool required, uint64_t s
 ir_val net_embeddings(struct net *n, float scale)
 {
     const struct hparams *h = n->h;
-    n->model->embd = net_matrix(n, true, h->n_vocab, h->n_embd, "token_embd.weight");
+    const struct gguf_tensor *t = net_matrix(n, true, h->n_vocab, h->n_embd, "token_embd.weight");
+    if (t && !quant_dequantize(t->type, t->data, 0, NULL))
+        ir_fail(n->g, "tensor token_embd.weight: type %s can't be used here", ggml_type_info(t->type)->name);
+    n->model->embd = t;
     n->model->embd_scale = scale;
     ir_val x = ir_parameter(n->g, "embeddings", IR_F32, IR_SHAPE(IR_DYN, h->n_embd));
     n->out_rows = ir_parameter(n->g, "out_rows", IR_I32, IR_SHAPE(IR_DYN));
@@ -60,6 +63,8 @@ void net_rope_tables(struct net *n, bool swa, ir_val *cos, ir_val *sin)
         swa = false;
     if (n->rope_cos[swa] == IR_NONE) {
         const char *scope = swa ? "rope_swa" : "rope";
+        if (r[swa].n_rot == 0)
+            ir_fail(n->g, "key %s.rope.dimension_count: 0, but layers are rotated", n->h->arch);
         char name[32];
         struct ir_shape shape = IR_SHAPE(IR_DYN, 1, 1, r[swa].n_rot);
         snprintf(name, sizeof name, "%s.cos", scope);
