@@ -19,6 +19,13 @@ struct step {
     __m512 scale, min;
 };
 
+/* Loops over arrays of registers only keep them in registers when they are unrolled. */
+#if defined(__clang__)
+#define UNROLL _Pragma("clang loop unroll(full)")
+#else
+#define UNROLL _Pragma("GCC unroll 16")
+#endif
+
 typedef void unpack_fn(const uint8_t *p, struct step *to);
 
 /* Every 32-bit element of the lower and of the upper 256 bits. */
@@ -82,6 +89,21 @@ INLINE __m512 load_f16x8(const uint8_t *p, size_t stride)
     return _mm512_zextps256_ps512(_mm256_cvtph_ps(_mm_set_epi64x((int64_t)high, (int64_t)low)));
 }
 
+/* Sixteen f16 out of 64 bytes at p and 64 more at q, by their indices as 16-bit words. */
+INLINE __m512 pick_f16(const uint8_t *p, const uint8_t *q, __m512i words)
+{
+    __m512i picked = _mm512_permutex2var_epi16(_mm512_loadu_si512(p), words, _mm512_loadu_si512(q));
+    return _mm512_cvtph_ps(_mm512_castsi512_si256(picked));
+}
+
+/* d of eight blocks of 18 bytes, of which the first 128 hold all of them. */
+INLINE __m512 pick_d18(const uint8_t *p)
+{
+    const __m512i words =
+        _mm512_castsi256_si512(_mm256_setr_epi16(0, 9, 18, 27, 36, 45, 54, 63, 0, 0, 0, 0, 0, 0, 0, 0));
+    return pick_f16(p, p + 64, words);
+}
+
 INLINE __m512 scalar_f16(const uint8_t *p)
 {
     return _mm512_broadcastss_ps(_mm_cvtph_ps(_mm_cvtsi32_si128(load_u16(p))));
@@ -102,33 +124,35 @@ INLINE __m512 scale_i8x16(__m128i bytes, __m512 d)
 INLINE void unpack_q4_0(const uint8_t *p, struct step *to)
 {
     const struct block_q4_0 *b = (const void *)p;
-    for (int i = 0; i < 4; i++)
-        to->q[i] = nibbles16(b[2 * i].qs, b[2 * i + 1].qs);
-    to->scale = load_f16x8(b->d, sizeof *b);
+    UNROLL for (int i = 0; i < 4; i++) to->q[i] = nibbles16(b[2 * i].qs, b[2 * i + 1].qs);
+    to->scale = pick_d18(p);
 }
 
 INLINE void unpack_q4_1(const uint8_t *p, struct step *to)
 {
     const struct block_q4_1 *b = (const void *)p;
-    for (int i = 0; i < 4; i++)
-        to->q[i] = nibbles16(b[2 * i].qs, b[2 * i + 1].qs);
-    to->scale = load_f16x8(b->d, sizeof *b);
-    to->min = load_f16x8(b->m, sizeof *b);
+    UNROLL for (int i = 0; i < 4; i++) to->q[i] = nibbles16(b[2 * i].qs, b[2 * i + 1].qs);
+    /* d and m of four blocks are among the first 64 bytes, those of the other four among the last 80. */
+    const __m512i words = _mm512_castsi256_si512(
+        _mm256_setr_epi16(0, 10, 20, 30, 32, 42, 52, 62, 1, 11, 21, 31, 33, 43, 53, 63));
+    __m512 both = pick_f16(p, p + 80, words);
+    to->scale = both;
+    to->min = _mm512_zextps256_ps512(_mm512_extractf32x8_ps(both, 1));
 }
 
 INLINE void unpack_q5_0(const uint8_t *p, struct step *to)
 {
     const struct block_q5_0 *b = (const void *)p;
-    for (int i = 0; i < 8; i += 2)
-        to->q[i / 2] = add_bits(nibbles16(b[i].qs, b[i + 1].qs), b[i].qh, b[i + 1].qh, 16);
+    UNROLL for (int i = 0; i < 8; i += 2) to->q[i / 2] =
+        add_bits(nibbles16(b[i].qs, b[i + 1].qs), b[i].qh, b[i + 1].qh, 16);
     to->scale = load_f16x8(b->d, sizeof *b);
 }
 
 INLINE void unpack_q5_1(const uint8_t *p, struct step *to)
 {
     const struct block_q5_1 *b = (const void *)p;
-    for (int i = 0; i < 8; i += 2)
-        to->q[i / 2] = add_bits(nibbles16(b[i].qs, b[i + 1].qs), b[i].qh, b[i + 1].qh, 16);
+    UNROLL for (int i = 0; i < 8; i += 2) to->q[i / 2] =
+        add_bits(nibbles16(b[i].qs, b[i + 1].qs), b[i].qh, b[i + 1].qh, 16);
     to->scale = load_f16x8(b->d, sizeof *b);
     to->min = load_f16x8(b->m, sizeof *b);
 }
@@ -136,7 +160,8 @@ INLINE void unpack_q5_1(const uint8_t *p, struct step *to)
 INLINE void unpack_q8_0(const uint8_t *p, struct step *to)
 {
     const struct block_q8_0 *b = (const void *)p;
-    for (int i = 0; i < 8; i += 2) {
+    UNROLL for (int i = 0; i < 8; i += 2)
+    {
         __m512i v = _mm512_castsi256_si512(_mm256_loadu_si256((const void *)b[i].qs));
         v = _mm512_inserti64x4(v, _mm256_loadu_si256((const void *)b[i + 1].qs), 1);
         to->q[i / 2] = _mm512_xor_si512(v, _mm512_set1_epi8((char)0x80));
@@ -154,9 +179,9 @@ INLINE __m512i look_up(const int8_t codes[16], __m512i nibbles)
 INLINE void unpack_iq4_nl(const uint8_t *p, struct step *to)
 {
     const struct block_iq4_nl *b = (const void *)p;
-    for (int i = 0; i < 4; i++)
-        to->q[i] = look_up(quant_codes_nl, nibbles16(b[2 * i].qs, b[2 * i + 1].qs));
-    to->scale = load_f16x8(b->d, sizeof *b);
+    UNROLL for (int i = 0; i < 4; i++) to->q[i] =
+        look_up(quant_codes_nl, nibbles16(b[2 * i].qs, b[2 * i + 1].qs));
+    to->scale = pick_d18(p);
 }
 
 INLINE void unpack_mxfp4(const uint8_t *p, struct step *to)
@@ -165,8 +190,8 @@ INLINE void unpack_mxfp4(const uint8_t *p, struct step *to)
     uint64_t e = 0;
     for (int i = 0; i < 8; i++)
         e |= (uint64_t)b[i].e << 8 * i;
-    for (int i = 0; i < 4; i++)
-        to->q[i] = look_up(quant_codes_e2m1, nibbles16(b[2 * i].qs, b[2 * i + 1].qs));
+    UNROLL for (int i = 0; i < 4; i++) to->q[i] =
+        look_up(quant_codes_e2m1, nibbles16(b[2 * i].qs, b[2 * i + 1].qs));
     /* As e8m0_half. */
     __m256i v = _mm256_cvtepu8_epi32(_mm_cvtsi64_si128((int64_t)e));
     __m256i normal = _mm256_slli_epi32(_mm256_sub_epi32(v, _mm256_set1_epi32(1)), 23);
@@ -185,8 +210,7 @@ INLINE __m512i pairs(const uint8_t *qs, int i)
 INLINE void unpack_q2_k(const uint8_t *p, struct step *to)
 {
     const struct block_q2_k *b = (const void *)p;
-    for (int i = 0; i < 4; i++)
-        to->q[i] = pairs(b->qs, i);
+    UNROLL for (int i = 0; i < 4; i++) to->q[i] = pairs(b->qs, i);
     __m128i packed = load16(b->scales), low = _mm_set1_epi8(15);
     to->scale = scale_i8x16(_mm_and_si128(packed, low), scalar_f16(b->d));
     __m512 min = scale_i8x16(_mm_and_si128(_mm_srli_epi16(packed, 4), low), scalar_f16(b->dmin));
@@ -197,11 +221,15 @@ INLINE void unpack_q3_k(const uint8_t *p, struct step *to)
 {
     const struct block_q3_k *b = (const void *)p;
     __m512i bits = twice32(b->hmask);
-    for (int i = 0; i < 4; i++)
-        to->q[i] = add_run_bits(pairs(b->qs, i), bits, i, 4);
-    uint8_t scales[16];
-    q3_k_scales(b->scales, scales);
-    to->scale = scale_i8x16(_mm_sub_epi8(load16(scales), _mm_set1_epi8(32)), scalar_f16(b->d));
+    UNROLL for (int i = 0; i < 4; i++) to->q[i] = add_run_bits(pairs(b->qs, i), bits, i, 4);
+    /* As q3_k_scales. */
+    uint64_t low = load_u32(b->scales) | (uint64_t)load_u32(b->scales + 4) << 32;
+    __m128i high = _mm_srlv_epi32(_mm_set1_epi32((int)load_u32(b->scales + 8)), _mm_setr_epi32(0, 2, 4, 6));
+    __m128i scales = _mm_set_epi64x((int64_t)(low >> 4), (int64_t)low);
+    scales = _mm_and_si128(scales, _mm_set1_epi8(15));
+    high = _mm_slli_epi16(_mm_and_si128(high, _mm_set1_epi8(3)), 4);
+    scales = _mm_sub_epi8(_mm_or_si128(scales, high), _mm_set1_epi8(32));
+    to->scale = scale_i8x16(scales, scalar_f16(b->d));
 }
 
 /* Scales and mins of Q4_K and Q5_K. */
@@ -219,8 +247,7 @@ INLINE void unpack_k_scales(const uint8_t *d, const uint8_t *dmin, const uint8_t
 INLINE void unpack_q4_k(const uint8_t *p, struct step *to)
 {
     const struct block_q4_k *b = (const void *)p;
-    for (int i = 0; i < 4; i++)
-        to->q[i] = nibbles32(b->qs + 32 * i);
+    UNROLL for (int i = 0; i < 4; i++) to->q[i] = nibbles32(b->qs + 32 * i);
     unpack_k_scales(b->d, b->dmin, b->scales, to);
 }
 
@@ -228,8 +255,7 @@ INLINE void unpack_q5_k(const uint8_t *p, struct step *to)
 {
     const struct block_q5_k *b = (const void *)p;
     __m512i bits = twice32(b->qh);
-    for (int i = 0; i < 4; i++)
-        to->q[i] = add_run_bits(nibbles32(b->qs + 32 * i), bits, i, 16);
+    UNROLL for (int i = 0; i < 4; i++) to->q[i] = add_run_bits(nibbles32(b->qs + 32 * i), bits, i, 16);
     unpack_k_scales(b->d, b->dmin, b->scales, to);
 }
 
@@ -237,7 +263,8 @@ INLINE void unpack_q6_k(const uint8_t *p, struct step *to)
 {
     const struct block_q6_k *b = (const void *)p;
     const __m512i low = _mm512_set1_epi8(15), upper = _mm512_set1_epi8(0x30);
-    for (int i = 0; i < 2; i++) {
+    UNROLL for (int i = 0; i < 2; i++)
+    {
         __m512i l = _mm512_loadu_si512(b->ql + 64 * i), h = twice32(b->qh + 32 * i);
         /* nibble | (pair & 0x30) */
         to->q[2 * i] = _mm512_ternarylogic_epi32(_mm512_and_si512(l, low), _mm512_sllv_epi32(h, halves(4, 2)),
@@ -251,8 +278,8 @@ INLINE void unpack_q6_k(const uint8_t *p, struct step *to)
 INLINE void unpack_iq4_xs(const uint8_t *p, struct step *to)
 {
     const struct block_iq4_xs *b = (const void *)p;
-    for (int i = 0; i < 4; i++)
-        to->q[i] = look_up(quant_codes_nl, nibbles16(b->qs + 32 * i, b->qs + 32 * i + 16));
+    UNROLL for (int i = 0; i < 4; i++) to->q[i] =
+        look_up(quant_codes_nl, nibbles16(b->qs + 32 * i, b->qs + 32 * i + 16));
     const __m256i shift_l = _mm256_setr_epi32(0, 4, 8, 12, 16, 20, 24, 28);
     const __m256i shift_h = _mm256_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14);
     __m256i l = _mm256_srlv_epi32(_mm256_set1_epi32((int)load_u32(b->scales_l)), shift_l);

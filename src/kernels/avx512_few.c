@@ -26,22 +26,21 @@ INLINE __m512i groups_of(int group, int i)
 
 /* What a step of a row of x brings to every row of W. */
 struct x_step {
-    __m512i q[4], start[4]; /* start: -zero times the sum of each lane's elements */
+    const uint8_t *q;
+    __m512i start[4]; /* -zero times the sum of each lane's elements */
     __m512 d, s;
 };
 
 INLINE void load_x(const struct rounded *x, size_t row, size_t step, const struct kind *k, struct x_step *to)
 {
-    const uint8_t *q = x->q + (row * x->steps + step) * STEP;
-    for (int i = 0; i < 4; i++) {
-        to->q[i] = _mm512_loadu_si512(q + 64 * i);
-        __m512i zero = _mm512_setzero_si512();
-        to->start[i] = zero;
-        if (k->zero)
-            to->start[i] =
-                _mm512_sub_epi32(zero, _mm512_dpbusd_epi32(zero, _mm512_set1_epi8((char)k->zero), to->q[i]));
-    }
     size_t at = row * x->steps + step;
+    to->q = x->q + at * STEP;
+    UNROLL for (int i = 0; i < 4; i++)
+    {
+        __m512i none = _mm512_setzero_si512(), q = _mm512_loadu_si512(to->q + 64 * i);
+        __m512i sum = _mm512_dpbusd_epi32(none, _mm512_set1_epi8((char)k->zero), q);
+        to->start[i] = k->zero ? _mm512_sub_epi32(none, sum) : none;
+    }
     to->d = k->rounding == ROUND_32 ? _mm512_zextps256_ps512(_mm256_loadu_ps(x->d + at * STEP_GROUPS))
                                     : _mm512_set1_ps(x->d[at]);
     if (k->min && k->group == 16)
@@ -50,16 +49,32 @@ INLINE void load_x(const struct rounded *x, size_t row, size_t step, const struc
         to->s = _mm512_zextps256_ps512(_mm256_loadu_ps(x->s + at * STEP_GROUPS));
 }
 
-INLINE void add_step(const struct kind *k, const struct step *w, const struct x_step *x, __m512 *sum)
+INLINE __m512 dot_64(const struct step *w, const struct x_step *x, int i)
 {
-    __m512 scale = _mm512_mul_ps(w->scale, x->d);
-    for (int i = 0; i < 4; i++) {
-        __m512i dot = _mm512_dpbusd_epi32(x->start[i], w->q[i], x->q[i]);
-        __m512 lanes = _mm512_permutexvar_ps(groups_of(k->group, i), scale);
-        *sum = _mm512_fmadd_ps(_mm512_cvtepi32_ps(dot), lanes, *sum);
+    __m512i dot = _mm512_dpbusd_epi32(x->start[i], w->q[i], _mm512_loadu_si512(x->q + 64 * i));
+    return _mm512_cvtepi32_ps(dot);
+}
+
+/* One step of a row of W with all rows of x. */
+INLINE void add_step(const struct kind *k, const struct step *w, const struct x_step x[MAX_X], int n_x,
+                     __m512 sum[MAX_X])
+{
+    __m512 lanes[4];
+    UNROLL for (int i = 0; i < 4; i++) lanes[i] = _mm512_permutexvar_ps(groups_of(k->group, i), w->scale);
+    UNROLL for (int c = 0; c < n_x; c++)
+    {
+        if (k->rounding == ROUND_32) {
+            __m512 scale = _mm512_mul_ps(w->scale, x[c].d);
+            UNROLL for (int i = 0; i < 4; i++) sum[c] = _mm512_fmadd_ps(
+                dot_64(w, &x[c], i), _mm512_permutexvar_ps(groups_of(k->group, i), scale), sum[c]);
+        } else {
+            __m512 part = _mm512_mul_ps(dot_64(w, &x[c], 0), lanes[0]);
+            UNROLL for (int i = 1; i < 4; i++) part = _mm512_fmadd_ps(dot_64(w, &x[c], i), lanes[i], part);
+            sum[c] = _mm512_fmadd_ps(part, x[c].d, sum[c]);
+        }
+        if (k->min)
+            sum[c] = _mm512_fmadd_ps(w->min, x[c].s, sum[c]);
     }
-    if (k->min)
-        *sum = _mm512_fmadd_ps(w->min, x->s, *sum);
 }
 
 /* y[i][n] for n_x rows of x from row i on and n_w rows of W. */
@@ -72,14 +87,12 @@ INLINE void multiply(const struct product *p, const struct kind *k, const uint8_
         for (int r = 0; r < n_w; r++)
             product_tail(p, w[r], k->step_bytes, tail[r]);
     __m512 sum[MAX_W][MAX_X];
-    for (int r = 0; r < n_w; r++)
-        for (int c = 0; c < n_x; c++)
-            sum[r][c] = _mm512_setzero_ps();
+    UNROLL for (int r = 0; r < n_w; r++) UNROLL for (int c = 0; c < n_x; c++) sum[r][c] = _mm512_setzero_ps();
     for (size_t step = 0; step < steps; step++) {
         struct x_step x[MAX_X];
-        for (int c = 0; c < n_x; c++)
-            load_x(p->x, i + (size_t)c, step, k, &x[c]);
-        for (int r = 0; r < n_w; r++) {
+        UNROLL for (int c = 0; c < n_x; c++) load_x(p->x, i + (size_t)c, step, k, &x[c]);
+        UNROLL for (int r = 0; r < n_w; r++)
+        {
             struct step s;
             const uint8_t *from = w[r] + step * k->step_bytes;
             if (k->rounding == ROUND_32 && step == whole)
@@ -87,13 +100,11 @@ INLINE void multiply(const struct product *p, const struct kind *k, const uint8_
             for (size_t line = 0; line < k->step_bytes; line += 64)
                 _mm_prefetch((const char *)next[r] + step * k->step_bytes + line, _MM_HINT_T0);
             k->unpack(from, &s);
-            for (int c = 0; c < n_x; c++)
-                add_step(k, &s, &x[c], &sum[r][c]);
+            add_step(k, &s, x, n_x, sum[r]);
         }
     }
-    for (int r = 0; r < n_w; r++)
-        for (int c = 0; c < n_x; c++)
-            y[c][r] = _mm512_reduce_add_ps(sum[r][c]);
+    UNROLL for (int r = 0; r < n_w; r++) UNROLL for (int c = 0; c < n_x; c++) y[c][r] =
+        _mm512_reduce_add_ps(sum[r][c]);
 }
 
 /* All rows of W, n_w at a time; the last ones are done with the last row again in the places that are left.
@@ -122,9 +133,9 @@ INLINE void few(const struct product *p, const struct kind *k)
     for (size_t i = 0; i < p->m;) {
         size_t left = p->m - i;
         if (left >= 4)
-            multiply_rows(p, k, 2, i, 4), i += 4;
+            multiply_rows(p, k, 4, i, 4), i += 4;
         else if (left >= 2)
-            multiply_rows(p, k, 2, i, 2), i += 2;
+            multiply_rows(p, k, 4, i, 2), i += 2;
         else
             multiply_rows(p, k, 4, i, 1), i += 1;
     }

@@ -1,0 +1,233 @@
+/* How fast rows of x are multiplied with GGUF blocks: src/kernels by itself, without OpenVINO.
+ *
+ *   cc -O3 -DNDEBUG -D_GNU_SOURCE -std=c11 -ffp-contract=off -Isrc -o /tmp/kernels bench/kernels.c
+ * src/kernels/?*.c \ src/gguf/types.c src/base/err.c -lpthread -lm /tmp/kernels [-t THREADS] [-i
+ * portable|avx2|avx512] [-k COLS] [-s SECONDS] [TYPE…]
+ *
+ * First the speed of reading memory. Then per type: decode (m = 1, 2, 4 rows of x, matrices that together are
+ * larger than any cache) in GB/s of W and as a part of the reading speed, and prefill (m = 512) in GFLOP/s.
+ * Two figures each: by the wall clock, and by the processor time of the busiest thread, which on a machine
+ * that is shared says what it would be alone (for decode only as far as others leave the memory alone). The
+ * best of several runs. */
+#include "gguf/gguf.h"
+#include "kernels/linear.h"
+
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { MAX_THREADS = 64, DECODE_BYTES = 256 << 20 };
+
+static int n_threads = 2;
+static double seconds = 0.5;
+
+static double now(clockid_t clock)
+{
+    struct timespec t;
+    clock_gettime(clock, &t);
+    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}
+
+/* fn(ctx, thread) on all threads at the same time; the time from the common start to the last end. */
+struct work {
+    void (*fn)(void *ctx, int thread);
+    void *ctx;
+    int thread;
+    double cpu;
+    pthread_barrier_t *barrier;
+};
+
+static void *run(void *arg)
+{
+    struct work *w = arg;
+    pthread_barrier_wait(w->barrier);
+    double start = now(CLOCK_THREAD_CPUTIME_ID);
+    w->fn(w->ctx, w->thread);
+    w->cpu = now(CLOCK_THREAD_CPUTIME_ID) - start;
+    return NULL;
+}
+
+struct times {
+    double wall, cpu;
+};
+
+static struct times on_threads(void (*fn)(void *ctx, int thread), void *ctx)
+{
+    pthread_t threads[MAX_THREADS];
+    struct work work[MAX_THREADS];
+    pthread_barrier_t barrier;
+    pthread_barrier_init(&barrier, NULL, (unsigned)n_threads + 1);
+    for (int i = 0; i < n_threads; i++) {
+        work[i] = (struct work){fn, ctx, i, 0, &barrier};
+        pthread_create(&threads[i], NULL, run, &work[i]);
+    }
+    pthread_barrier_wait(&barrier);
+    struct times t = {now(CLOCK_MONOTONIC), 0};
+    for (int i = 0; i < n_threads; i++) {
+        pthread_join(threads[i], NULL);
+        t.cpu = work[i].cpu > t.cpu ? work[i].cpu : t.cpu;
+    }
+    t.wall = now(CLOCK_MONOTONIC) - t.wall;
+    pthread_barrier_destroy(&barrier);
+    return t;
+}
+
+static struct times best(void (*fn)(void *ctx, int thread), void *ctx)
+{
+    struct times least = {1e9, 1e9};
+    double end = now(CLOCK_MONOTONIC) + seconds;
+    do {
+        struct times t = on_threads(fn, ctx);
+        least.wall = t.wall < least.wall ? t.wall : least.wall;
+        least.cpu = t.cpu < least.cpu ? t.cpu : least.cpu;
+    } while (now(CLOCK_MONOTONIC) < end);
+    return least;
+}
+
+struct bytes {
+    const uint8_t *p;
+    size_t n;
+};
+
+static volatile uint64_t sink;
+
+static void read_all(void *ctx, int thread)
+{
+    const struct bytes *b = ctx;
+    size_t part = b->n / (size_t)n_threads / 256 * 256;
+    const uint8_t *p = b->p + part * (size_t)thread;
+    uint64_t sum[4] = {0};
+    for (size_t i = 0; i < part; i += 256)
+        for (size_t j = 0; j < 4; j++) {
+            uint64_t v;
+            memcpy(&v, p + i + 64 * j, sizeof v);
+            sum[j] += v;
+        }
+    sink = sum[0] + sum[1] + sum[2] + sum[3];
+}
+
+/* Several matrices, so that many bytes pass even where one would stay in the cache. */
+struct products {
+    struct linear l;
+    size_t m, n, matrix_bytes;
+    const uint8_t *data;
+    float *x, *y;
+    void *scratch;
+};
+
+static void multiply_all(void *ctx, int thread)
+{
+    const struct products *p = ctx;
+    size_t step = linear_step(), pieces = p->l.rows / step;
+    size_t first = pieces * (size_t)thread / (size_t)n_threads * step;
+    size_t last = pieces * (size_t)(thread + 1) / (size_t)n_threads * step;
+    struct linear l = p->l;
+    for (size_t i = 0; i < p->n; i++) {
+        l.part[0].data = p->data + i * p->matrix_bytes;
+        linear_multiply(&l, p->m, p->scratch, first, last, p->y);
+    }
+}
+
+static void quantize_all(void *ctx, int thread)
+{
+    const struct products *p = ctx;
+    size_t n = (size_t)n_threads, t = (size_t)thread;
+    linear_quantize(&p->l, p->m, p->x, p->m * t / n, p->m * (t + 1) / n, p->scratch);
+}
+
+static struct products products(uint32_t type, size_t rows, size_t cols, size_t m, const uint8_t *data,
+                                size_t limit)
+{
+    const struct ggml_type_info *info = ggml_type_info(type);
+    struct products p = {.l = {cols, rows, 1, {{type, rows, data, NULL}}}, .m = m, .data = data};
+    p.matrix_bytes = rows * (cols / info->block) * info->bytes;
+    p.n = limit / p.matrix_bytes;
+    p.x = calloc(m * cols, sizeof *p.x);
+    p.y = calloc(m * rows, sizeof *p.y);
+    for (size_t i = 0; i < m * cols; i++)
+        p.x[i] = (float)(rand() % 2001 - 1000) / 1000;
+    size_t size = (linear_scratch_size(&p.l, m) + 63) / 64 * 64;
+    p.scratch = aligned_alloc(64, size);
+    linear_quantize(&p.l, m, p.x, 0, m, p.scratch);
+    return p;
+}
+
+static void products_release(struct products *p)
+{
+    free(p->x);
+    free(p->y);
+    free(p->scratch);
+}
+
+static void bench_type(const struct ggml_type_info *info, uint32_t type, size_t cols, const uint8_t *data,
+                       struct times mem)
+{
+    static const size_t few[] = {1, 2, 4};
+    double read_wall = DECODE_BYTES / mem.wall, read_cpu = DECODE_BYTES / mem.cpu;
+    printf("%-7s", info->name);
+    for (int i = 0; i < 3; i++) {
+        struct products p = products(type, cols, cols, few[i], data, DECODE_BYTES);
+        struct times t = best(multiply_all, &p);
+        double bytes = (double)(p.n * p.matrix_bytes);
+        printf(" | %5.1f %4.2f %5.1f %4.2f", bytes / t.wall * 1e-9, bytes / t.wall / read_wall,
+               bytes / t.cpu * 1e-9, bytes / t.cpu / read_cpu);
+        fflush(stdout);
+        products_release(&p);
+    }
+    struct products p = products(type, 2048, cols, 512, data, 0);
+    p.n = 1;
+    struct times t = best(multiply_all, &p);
+    double ops = 2.0 * 512 * 2048 * (double)cols;
+    printf(" | %5.0f %5.0f", ops / t.wall * 1e-9, ops / t.cpu * 1e-9);
+    t = best(quantize_all, &p);
+    printf(" | %5.2f\n", (double)(512 * cols * sizeof(float)) / t.cpu * 1e-9);
+    fflush(stdout);
+    products_release(&p);
+}
+
+int main(int argc, char **argv)
+{
+    static const char *const isas[] = {"portable", "avx2", "avx512"};
+    size_t cols = 4096;
+    for (int c; (c = getopt(argc, argv, "t:i:k:s:")) != -1;) {
+        if (c == 't')
+            n_threads = atoi(optarg);
+        else if (c == 'k')
+            cols = (size_t)atoi(optarg);
+        else if (c == 's')
+            seconds = atof(optarg);
+        else if (c == 'i') {
+            for (int i = 0; i < LINEAR_N_ISA; i++)
+                if (!strcmp(optarg, isas[i]) && linear_has_isa((enum linear_isa)i))
+                    linear_set_isa((enum linear_isa)i);
+        } else
+            return 2;
+    }
+    if (n_threads < 1 || n_threads > MAX_THREADS)
+        return 2;
+    uint8_t *data = aligned_alloc(4096, DECODE_BYTES);
+    /* Small numbers in every field, so that no sum is NaN or infinite. */
+    for (size_t i = 0; i < DECODE_BYTES; i++)
+        data[i] = (uint8_t)(rand() & 0x2f);
+    struct bytes all = {data, DECODE_BYTES};
+    struct times mem = best(read_all, &all);
+    printf("%s, %d threads, reading memory: %.1f GB/s (by processor time %.1f)\n", isas[linear_isa()],
+           n_threads, DECODE_BYTES / mem.wall * 1e-9, DECODE_BYTES / mem.cpu * 1e-9);
+    printf("per m: GB/s, part of reading speed, the same by processor time; prefill: GFLOP/s wall and "
+           "processor time; "
+           "rounding x: GB/s\n");
+    printf("type    | %-21s | %-21s | %-21s | %-11s | round\n", "m = 1", "m = 2", "m = 4", "m = 512");
+    for (uint32_t type = 0; type < 64; type++) {
+        bool wanted = optind == argc;
+        const struct ggml_type_info *info = ggml_type_info(type);
+        for (int i = optind; info && i < argc; i++)
+            wanted |= !strcmp(argv[i], info->name);
+        if (info && wanted && linear_supports(type))
+            bench_type(info, type, cols, data, mem);
+    }
+    free(data);
+    return 0;
+}
