@@ -114,22 +114,27 @@ static ir_val fused_rope(struct net *n, ir_val x, ir_val cos, ir_val sin, uint32
 
 /* ---- CPU: blocks of the file, multiplied in place ---- */
 
-static ir_val block_product(struct net *n, ir_val x, int count, const struct gguf_tensor *const *t,
-                            const uint32_t *const *row_maps)
+static bool block_product(struct net *n, ir_val x, const char *form, int count,
+                          const struct gguf_tensor *const *t, const uint32_t *const *row_maps, ir_val *out)
 {
     int index = linear_isa() == LINEAR_PORTABLE ? -1 : weights_linear(n->w, count, t, row_maps);
     if (index < 0)
-        return IR_NONE;
+        return false;
     size_t all;
     const struct linear *l = &weights_linears(n->w, &all)[index];
+    bool each = strcmp(form, "parts") == 0, joined = strcmp(form, "rows") == 0;
+    struct ir_out outs[LINEAR_MAX_PARTS];
+    int n_outs = each ? count : 1;
+    for (int i = 0; i < n_outs; i++) {
+        uint64_t rows = each ? l->part[i].rows : joined ? l->rows : l->rows / 2;
+        outs[i] = (struct ir_out){IR_F32, IR_SHAPE(IR_DYN, (int64_t)rows)};
+    }
     char number[16];
     snprintf(number, sizeof number, "%d", index);
-    struct ir_attr attr[] = {{"index", number}};
-    struct ir_out outs[] = {{IR_F32, IR_SHAPE(IR_DYN, (int64_t)l->rows)}};
-    ir_val out[1];
+    struct ir_attr attr[] = {{"index", number}, {"form", form}};
     weights_name(n->g, count, t);
-    ir_node(n->g, "GgufLinear", "grappa", 1, &x, 1, attr, 0, NULL, 1, outs, out);
-    return out[0];
+    ir_node(n->g, "GgufLinear", "grappa", 1, &x, 2, attr, 0, NULL, n_outs, outs, out);
+    return true;
 }
 
 static const struct lowering paged = {

@@ -158,18 +158,6 @@ static ir_val companions(struct net *n, const char *kind, bool per_row, float mi
     return c;
 }
 
-bool net_can_stack(const struct net *n, int count, const struct gguf_tensor *const *t)
-{
-    bool same = true, blocks = n->lower->blocks != NULL;
-    for (int i = 0; i < count; i++) {
-        if (!t[i])
-            return false;
-        same = same && t[i]->type == t[0]->type;
-        blocks = blocks && linear_supports(t[i]->type);
-    }
-    return same || blocks;
-}
-
 /* The plugin's product with a repacked image of the weights. */
 static ir_val repacked(struct net *n, ir_val x, int count, const struct gguf_tensor *const *t,
                        const uint32_t *const *row_maps)
@@ -182,17 +170,11 @@ static ir_val repacked(struct net *n, ir_val x, int count, const struct gguf_ten
     return y;
 }
 
-ir_val net_linear(struct net *n, ir_val x, enum net_with with, int count, const struct gguf_tensor *const *t,
-                  const uint32_t *const *row_maps)
+/* The factors and biases of the stacked tensors, in the order that `with` says. */
+static ir_val with_companions(struct net *n, ir_val y, enum net_with with, int count,
+                              const struct gguf_tensor *const *t, const uint32_t *const *row_maps)
 {
     struct ir *g = n->g;
-    for (int i = 0; i < count; i++) {
-        if (!t[i])
-            return IR_NONE; /* the graph has failed, with the tensor's name */
-    }
-    ir_val y = n->lower->blocks ? n->lower->blocks(n, x, count, t, row_maps) : IR_NONE;
-    if (y == IR_NONE)
-        y = repacked(n, x, count, t, row_maps);
     if (ir_shape_of(g, y).rank != 2)
         return IR_NONE; /* the graph has failed */
     uint64_t rows = (uint64_t)ir_dim(g, y, 1);
@@ -205,6 +187,87 @@ ir_val net_linear(struct net *n, ir_val x, enum net_with with, int count, const 
     if (bias != IR_NONE && with != NET_BIAS_SCALE)
         y = ir_add(g, y, bias);
     return y;
+}
+
+static bool all_there(int count, const struct gguf_tensor *const *t)
+{
+    for (int i = 0; i < count; i++) {
+        if (!t[i])
+            return false; /* and the graph has failed, with the tensor's name */
+    }
+    return true;
+}
+
+static bool in_place(struct net *n, ir_val x, const char *form, int count, const struct gguf_tensor *const *t,
+                     const uint32_t *const *row_maps, ir_val *out)
+{
+    return n->lower->blocks && n->lower->blocks(n, x, form, count, t, row_maps, out);
+}
+
+ir_val net_linear(struct net *n, ir_val x, enum net_with with, int count, const struct gguf_tensor *const *t,
+                  const uint32_t *const *row_maps)
+{
+    ir_val y;
+    if (!all_there(count, t))
+        return IR_NONE;
+    if (!in_place(n, x, "rows", count, t, row_maps, &y))
+        y = repacked(n, x, count, t, row_maps);
+    return with_companions(n, y, with, count, t, row_maps);
+}
+
+void net_linear_each(struct net *n, ir_val x, enum net_with with, int count,
+                     const struct gguf_tensor *const *t, const uint32_t *const *row_maps, ir_val *out)
+{
+    int64_t rows[LINEAR_MAX_PARTS];
+    bool same = true;
+    for (int i = 0; i < count; i++)
+        out[i] = IR_NONE;
+    if (!all_there(count, t))
+        return;
+    if (in_place(n, x, "parts", count, t, row_maps, out)) {
+        for (int i = 0; i < count; i++)
+            out[i] = with_companions(n, out[i], with, 1, t + i, row_maps ? row_maps + i : NULL);
+        return;
+    }
+    for (int i = 0; i < count; i++) {
+        same = same && t[i]->type == t[0]->type;
+        rows[i] = (int64_t)t[i]->ne[1];
+    }
+    if (same) {
+        ir_split(n->g, net_linear(n, x, with, count, t, row_maps), 1, count, rows, out);
+        return;
+    }
+    for (int i = 0; i < count; i++)
+        out[i] = net_linear(n, x, with, 1, t + i, row_maps ? row_maps + i : NULL);
+}
+
+/* Whether a tensor has a companion that acts before the gate. */
+static bool has_companions(struct net *n, enum net_with with, int count, const struct gguf_tensor *const *t)
+{
+    for (int i = 0; i < count; i++) {
+        int stem = (int)t[i]->name.n - 7; /* without ".weight" */
+        if (weights_tensor(n->w, false, NULL, "%.*s.bias", stem, t[i]->name.p) ||
+            (with != NET_BIAS && weights_tensor(n->w, false, NULL, "%.*s.scale", stem, t[i]->name.p)))
+            return true;
+    }
+    return false;
+}
+
+ir_val net_gated(struct net *n, ir_val x, enum net_with with, enum ir_unary act, int count,
+                 const struct gguf_tensor *const *t)
+{
+    struct ir *g = n->g;
+    ir_val part[2] = {IR_NONE, IR_NONE}, y;
+    const char *form = act == IR_SWISH ? "silu" : act == IR_GELU_TANH ? "gelu_tanh" : NULL;
+    if (!all_there(count, t))
+        return IR_NONE;
+    if (form && !has_companions(n, with, count, t) && in_place(n, x, form, count, t, NULL, &y))
+        return y;
+    if (count == 2)
+        net_linear_each(n, x, with, 2, t, NULL, part);
+    else
+        ir_split(g, net_linear(n, x, with, 1, t, NULL), 1, 2, NULL, part);
+    return ir_mul(g, ir_unary(g, act, part[0]), part[1]);
 }
 
 ir_val net_linear_named(struct net *n, ir_val x, enum net_with with, uint64_t rows, uint64_t cols,

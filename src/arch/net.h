@@ -28,11 +28,12 @@ struct lowering {
     void (*begin)(struct net *n);
     /* Attention over what the sequence holds and these rows, which join it: f32 [T, heads * v size]. */
     ir_val (*attention)(struct net *n, const struct attn_call *c);
-    /* The product of x with the stacked tensors, without their companions: f32 [T, rows]. IR_NONE when the
-     * device has no operation for blocks of these types, and the plugin's own product with repacked weights
-     * is used. NULL: it never has. */
-    ir_val (*blocks)(struct net *n, ir_val x, int count, const struct gguf_tensor *const *t,
-                     const uint32_t *const *row_maps);
+    /* Products of x with tensors as they lie in the file, without their companions. False when the device has
+     * no operation for their types; then the plugin's own product with repacked weights is used. NULL: it
+     * never has. `out` receives, by form, one value f32 [T, rows of all], one for each tensor, or act(first)
+     * * second. */
+    bool (*blocks)(struct net *n, ir_val x, const char *form, int count, const struct gguf_tensor *const *t,
+                   const uint32_t *const *row_maps, ir_val *out);
     /* Rotates the first n_rot dimensions of each head, NeoX order: x [T, 1, heads, size] -> [T, heads, 1,
      * size]. */
     ir_val (*rope)(struct net *n, ir_val x, ir_val cos, ir_val sin, uint32_t n_rot);
@@ -77,8 +78,13 @@ enum net_with { NET_BIAS, NET_SCALE_BIAS, NET_BIAS_SCALE };
 /* x [T, cols] times the stacked matrices of these tensors, with their companions: f32 [T, rows]. */
 ir_val net_linear(struct net *n, ir_val x, enum net_with with, int count, const struct gguf_tensor *const *t,
                   const uint32_t *const *row_maps);
-/* Whether these tensors, which read the same x, can be one product. */
-bool net_can_stack(const struct net *n, int count, const struct gguf_tensor *const *t);
+/* The same, with a value for each tensor: out[i] is f32 [T, rows of t[i]]. One product where types allow it.
+ */
+void net_linear_each(struct net *n, ir_val x, enum net_with with, int count,
+                     const struct gguf_tensor *const *t, const uint32_t *const *row_maps, ir_val *out);
+/* act(gate x) * (up x). A single tensor (count 1) holds both, the gate's rows first. */
+ir_val net_gated(struct net *n, ir_val x, enum net_with with, enum ir_unary act, int count,
+                 const struct gguf_tensor *const *t);
 /* A single matrix, whose shape is checked. */
 ir_val net_linear_named(struct net *n, ir_val x, enum net_with with, uint64_t rows, uint64_t cols,
                         const char *fmt, ...) __attribute__((format(printf, 6, 7)));

@@ -116,6 +116,12 @@ void linear_quantize(const struct linear *l, size_t m, const float *x, size_t fi
 void linear_multiply(const struct linear *l, size_t m, const void *scratch, size_t first, size_t last,
                      float *y)
 {
+    linear_multiply_to(l, m, scratch, first, last, y + first, l->rows);
+}
+
+void linear_multiply_to(const struct linear *l, size_t m, const void *scratch, size_t first, size_t last,
+                        float *y, size_t stride)
+{
     const struct linear_kernels *kernels = levels[linear_isa()];
     struct rounded x[N_ROUNDINGS];
     lay_out(l, m, (uint8_t *)(uintptr_t)scratch, x);
@@ -136,8 +142,8 @@ void linear_multiply(const struct linear *l, size_t m, const void *scratch, size
                             .last = to,
                             .x = &x[types[part->type].rounding],
                             .m = m,
-                            .y = y + part_first,
-                            .stride = l->rows};
+                            .y = y + ((ptrdiff_t)part_first - (ptrdiff_t)first),
+                            .stride = stride};
         (m <= kernels->max_few ? kernels->few : kernels->many)[part->type](&p);
     }
 }

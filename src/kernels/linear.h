@@ -14,6 +14,10 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#ifdef __cplusplus
+extern "C" {
+#endif
+
 /* One tensor: rows of `cols` elements in blocks. */
 struct linear_part {
     uint32_t type;           /* enum ggml_type, one that linear_supports */
@@ -48,6 +52,13 @@ void linear_quantize(const struct linear *l, size_t m, const float *x, size_t fi
 /* Output rows [first, last) of y [m, l->rows]: y[i * l->rows + n] for all m rows of x. Ranges may be done by several
  * threads; they run best when they begin at multiples of linear_step rows. */
 void linear_multiply(const struct linear *l, size_t m, const void *scratch, size_t first, size_t last, float *y);
+/* The same rows into an array of their own: y[i * stride + n - first]. */
+void linear_multiply_to(const struct linear *l, size_t m, const void *scratch, size_t first, size_t last, float *y,
+                        size_t stride);
 size_t linear_step(void);
+
+#ifdef __cplusplus
+}
+#endif
 
 #endif

@@ -1,7 +1,9 @@
-// The operation "GgufLinear": x [T, cols] -> y [T, rows], the product with GGUF blocks read where they lie in the
-// model's file. The CPU plugin calls `evaluate` with plain f32 tensors; the work is in src/kernels, the threads are
-// the plugin's own pool. See ov/linear_op.h.
+// The operation "GgufLinear": x [T, cols] -> y [T, rows], products with GGUF blocks read where they lie in
+// the model's file. The CPU plugin calls `evaluate` with plain f32 tensors; the work is in src/kernels, the
+// threads are the plugin's own pool. See ov/linear_op.h.
 #include "ov/linear_op.h"
+
+#include "kernels/gate.h"
 
 #include <openvino/core/extension.hpp>
 #include <openvino/core/op_extension.hpp>
@@ -11,22 +13,21 @@
 
 #include <cstdlib>
 #include <memory>
+#include <string>
 
 // The C wrapper's handle (openvino/c/src/common.h).
 struct ov_core {
     std::shared_ptr<ov::Core> object;
 };
 
-namespace
-{
+namespace {
 
 // Set while a graph is read (ov_linear_table_use), so that a node finds what its index stands for.
 thread_local const struct linear *table;
 thread_local size_t table_size;
 
 // Scratch of a thread that runs graphs: it grows to the largest step and stays.
-class Scratch
-{
+class Scratch {
   public:
     ~Scratch()
     {
@@ -51,8 +52,21 @@ class Scratch
     size_t size = 0;
 };
 
-class GgufLinear : public ov::op::Op
-{
+// What the operation makes of the stacked products: the row of enum linear_form's text in IR.
+struct Form {
+    const char *name;
+    bool parts; // an output for each part
+    bool gated; // act(first part) * second part
+    enum gate gate;
+};
+const Form forms[] = {
+    {"rows", false, false, GATE_SILU},
+    {"parts", true, false, GATE_SILU},
+    {"silu", false, true, GATE_SILU},
+    {"gelu_tanh", false, true, GATE_GELU_TANH},
+};
+
+class GgufLinear : public ov::op::Op {
   public:
     OPENVINO_OP("GgufLinear", "grappa");
     GgufLinear() = default;
@@ -60,26 +74,28 @@ class GgufLinear : public ov::op::Op
     bool visit_attributes(ov::AttributeVisitor &v) override
     {
         v.on_attribute("index", index);
+        v.on_attribute("form", form_name);
         return true;
     }
 
     void validate_and_infer_types() override
     {
-        if (!linear) {
-            OPENVINO_ASSERT(index >= 0 && static_cast<size_t>(index) < table_size, "GgufLinear ", index,
-                            " is not in the table of products");
-            linear = &table[index];
-        }
+        if (!linear)
+            resolve();
         auto shape = get_input_partial_shape(0);
         OPENVINO_ASSERT(shape.rank() == 2 && shape[1].compatible(static_cast<int64_t>(linear->cols)),
                         "GgufLinear wants rows of ", linear->cols);
-        set_output_type(0, ov::element::f32, {shape[0], static_cast<int64_t>(linear->rows)});
+        set_output_size(n_outputs());
+        for (size_t i = 0; i < n_outputs(); i++)
+            set_output_type(i, ov::element::f32, {shape[0], static_cast<int64_t>(output_rows(i))});
     }
 
     std::shared_ptr<ov::Node> clone_with_new_inputs(const ov::OutputVector &in) const override
     {
         auto copy = std::make_shared<GgufLinear>();
         copy->index = index;
+        copy->form_name = form_name;
+        copy->form = form;
         copy->linear = linear;
         copy->set_arguments(in);
         copy->constructor_validate_and_infer_types();
@@ -95,10 +111,20 @@ class GgufLinear : public ov::op::Op
     {
         thread_local Scratch scratch;
         size_t m = in[0].get_shape()[0];
-        out[0].set_shape({m, linear->rows});
+        for (size_t i = 0; i < n_outputs(); i++)
+            out[i].set_shape({m, output_rows(i)});
         if (m == 0)
             return true;
-        multiply(m, in[0].data<const float>(), out[0].data<float>(), scratch.get(linear_scratch_size(linear, m)));
+        void *x = scratch.get(linear_scratch_size(linear, m));
+        quantize(m, in[0].data<const float>(), x);
+        if (form->gated)
+            gated(m, x, out[0].data<float>());
+        else if (form->parts)
+            parts(m, x, out);
+        else
+            each_piece(linear->rows, [&](size_t first, size_t last) {
+                linear_multiply(linear, m, x, first, last, out[0].data<float>());
+            });
         return true;
     }
 
@@ -106,30 +132,93 @@ class GgufLinear : public ov::op::Op
     // Below this many rows of x a thread is not worth waking for the rounding.
     static constexpr size_t few_rows = 4;
 
-    void multiply(size_t m, const float *x, float *y, void *scratch) const
+    void resolve()
+    {
+        OPENVINO_ASSERT(index >= 0 && static_cast<size_t>(index) < table_size, "GgufLinear ", index,
+                        " is not in the table of products");
+        for (const Form &f : forms) {
+            if (form_name == f.name)
+                form = &f;
+        }
+        OPENVINO_ASSERT(form, "GgufLinear has no form ", form_name);
+        linear = &table[index];
+        OPENVINO_ASSERT(!form->gated || (linear->rows % 2 == 0 && linear->n_parts <= 2), "GgufLinear ", index,
+                        " has no gate");
+    }
+
+    size_t n_outputs() const
+    {
+        return form->parts ? static_cast<size_t>(linear->n_parts) : 1;
+    }
+
+    size_t output_rows(size_t i) const
+    {
+        return form->parts ? linear->part[i].rows : form->gated ? linear->rows / 2 : linear->rows;
+    }
+
+    void quantize(size_t m, const float *x, void *to) const
     {
         if (m <= few_rows) {
-            linear_quantize(linear, m, x, 0, m, scratch);
-        } else {
-            tbb::parallel_for(tbb::blocked_range<size_t>(0, m, few_rows), [&](const tbb::blocked_range<size_t> &r) {
-                linear_quantize(linear, m, x, r.begin(), r.end(), scratch);
-            });
+            linear_quantize(linear, m, x, 0, m, to);
+            return;
         }
-        // Pieces of whole steps: small enough that an unlucky thread doesn't keep the others waiting, large enough
-        // that handing them out costs nothing.
-        size_t step = linear_step(), steps = (linear->rows + step - 1) / step;
+        tbb::parallel_for(tbb::blocked_range<size_t>(0, m, few_rows),
+                          [&](const tbb::blocked_range<size_t> &r) {
+                              linear_quantize(linear, m, x, r.begin(), r.end(), to);
+                          });
+    }
+
+    // Calls fn(first, last) over rows in pieces of whole steps, on all threads: small enough that an unlucky
+    // thread doesn't keep the others waiting, large enough that handing them out costs nothing.
+    template <typename Fn> static void each_piece(size_t rows, Fn fn)
+    {
+        size_t step = linear_step(), steps = (rows + step - 1) / step;
         size_t threads = static_cast<size_t>(tbb::this_task_arena::max_concurrency());
-        size_t grain = steps / (threads * 8) + 1;
         tbb::parallel_for(
-            tbb::blocked_range<size_t>(0, steps, grain),
+            tbb::blocked_range<size_t>(0, steps, steps / (threads * 8) + 1),
             [&](const tbb::blocked_range<size_t> &r) {
-                size_t end = r.end() * step < linear->rows ? r.end() * step : linear->rows;
-                linear_multiply(linear, m, scratch, r.begin() * step, end, y);
+                fn(r.begin() * step, r.end() * step < rows ? r.end() * step : rows);
             },
             tbb::simple_partitioner());
     }
 
+    // Each part into its own output.
+    void parts(size_t m, const void *x, ov::TensorVector &out) const
+    {
+        each_piece(linear->rows, [&](size_t first, size_t last) {
+            size_t begin = 0;
+            for (int i = 0; i < linear->n_parts; i++) {
+                size_t rows = linear->part[i].rows, end = begin + rows;
+                size_t from = first > begin ? first : begin, to = last < end ? last : end;
+                if (from < to)
+                    linear_multiply_to(linear, m, x, from, to, out[i].data<float>() + (from - begin), rows);
+                begin = end;
+            }
+        });
+    }
+
+    // Gate and up for a few columns of all rows, multiplied while they are in the cache.
+    void gated(size_t m, const void *x, float *y) const
+    {
+        size_t rows = linear->rows / 2;
+        each_piece(rows, [&](size_t first, size_t last) {
+            thread_local Scratch scratch;
+            size_t step = linear_step(), width = step * (m < 64 ? (last - first + step - 1) / step : 1);
+            float *gate = static_cast<float *>(scratch.get(2 * m * width * sizeof(float)));
+            float *up = gate + m * width;
+            for (size_t at = first; at < last; at += width) {
+                size_t n = last - at < width ? last - at : width;
+                linear_multiply_to(linear, m, x, at, at + n, gate, n);
+                linear_multiply_to(linear, m, x, rows + at, rows + at + n, up, n);
+                for (size_t i = 0; i < m; i++)
+                    gate_rows(form->gate, gate + i * n, up + i * n, y + i * rows + at, n);
+            }
+        });
+    }
+
     int64_t index = -1;
+    std::string form_name = "rows";
+    const Form *form = nullptr;
     const struct linear *linear = nullptr;
 };
 

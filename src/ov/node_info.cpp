@@ -1,5 +1,6 @@
-// Runtime info of nodes, which the C API cannot reach. PagedAttention's CPU node wants its head counts and sizes
-// under plain keys and as integers; IR can only carry them as text under "user_data…" (see ov/node_info.h).
+// Runtime info of nodes, which the C API cannot reach. PagedAttention's CPU node wants its head counts and
+// sizes under plain keys and as integers; IR can only carry them as text under "user_data…" (see
+// ov/node_info.h).
 #include "ov/node_info.h"
 
 #include <openvino/core/model.hpp>

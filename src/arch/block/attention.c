@@ -61,11 +61,9 @@ static struct qkv project(struct net *n, ir_val x, uint32_t il, struct widths w,
         net_matrix(n, true, (uint64_t)w.v, cols, "blk.%u.attn_v.weight", il),
     };
     const uint32_t *maps[] = {q_map, k_map, NULL};
-    if (net_can_stack(n, 3, t))
-        return split_qkv(n, net_linear(n, x, NET_SCALE_BIAS, 3, t, maps), w);
-    return (struct qkv){net_linear(n, x, NET_SCALE_BIAS, 1, t, maps),
-                        net_linear(n, x, NET_SCALE_BIAS, 1, t + 1, maps + 1),
-                        net_linear(n, x, NET_SCALE_BIAS, 1, t + 2, maps + 2)};
+    ir_val each[3];
+    net_linear_each(n, x, NET_SCALE_BIAS, 3, t, maps, each);
+    return (struct qkv){each[0], each[1], each[2]};
 }
 
 /* [T, heads * size] -> norm of each head -> rotation -> [T, heads * size]. */
