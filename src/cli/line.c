@@ -85,8 +85,7 @@ static const char *next_line(struct line_reader *r, size_t *n)
 {
     if (r->edit && r->history) {
         int count;
-        /* Raw before the prompt shows, not after: a Ctrl-C that answers the prompt is a key, never a signal.
-         */
+        /* Raw before the prompt shows: a Ctrl-C that answers it is a key, never a signal. */
         el_set(r->edit, EL_PREP_TERM, 1);
         const char *line = el_gets(r->edit, &count);
         *n = line && count > 0 ? (size_t)count : 0;

@@ -17,7 +17,8 @@ static int run_file(const char *path)
     fseek(f, 0, SEEK_END);
     long n = ftell(f);
     rewind(f);
-    uint8_t *data = malloc(n > 0 ? (size_t)n : 1); /* exact size, so that a sanitizer sees a read past the end */
+    uint8_t *data =
+        malloc(n > 0 ? (size_t)n : 1); /* exact size, so that a sanitizer sees a read past the end */
     size_t got = data ? fread(data, 1, (size_t)n, f) : 0;
     fclose(f);
     if (data)
