@@ -224,7 +224,7 @@ static int list_specials(struct vocab *v, struct err *err)
 static bool contains(struct str text, const char *const *any, size_t n)
 {
     for (size_t i = 0; i < n; i++) {
-        if (memmem(text.p, text.n, any[i], strlen(any[i])))
+        if (text.n && memmem(text.p, text.n, any[i], strlen(any[i])))
             return true;
     }
     return false;
