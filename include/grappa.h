@@ -137,6 +137,7 @@ struct grappa_model_params { /* an all-zero one is the default */
     float rope_scale, rope_freq_base, rope_freq_scale;
     uint32_t yarn_orig_ctx;
     float yarn_ext_factor, yarn_attn_factor, yarn_beta_slow, yarn_beta_fast; /* ext: -1 or 0 = the file's */
+    bool repack;                   /* on a CPU too: weights repacked for OpenVINO's own products */
     bool profile;                  /* count time by node type, see grappa_profile */
     /* Called now and then with 0…1; returning false stops the load. */
     bool (*progress)(float done, void *user);

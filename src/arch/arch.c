@@ -127,7 +127,7 @@ struct arch_model *arch_build(const struct gguf *g, const struct arch_options *o
                     arch_names());
         return NULL;
     }
-    const struct lowering *lower = lowering_for(o->device ? o->device : "CPU", err);
+    const struct lowering *lower = lowering_for(o->device ? o->device : "CPU", o->repack, err);
     if (!lower)
         return NULL;
 

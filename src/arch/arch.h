@@ -25,6 +25,7 @@ struct arch_cache { /* of an attention layer, in the order of their inputs' numb
 
 struct arch_options { /* an all-zero one takes the file's values */
     const char *device;
+    bool repack;              /* the plugin's own products, even where blocks could be multiplied in place */
     const char *rope_scaling; /* "none", "linear", "yarn" */
     float rope_scale, rope_freq_base, rope_freq_scale;
     uint32_t yarn_orig_ctx;

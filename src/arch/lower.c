@@ -155,21 +155,30 @@ static const struct lowering paged_blocks = {
     .rope = fused_rope,
 };
 
-static const struct {
-    const char *prefix; /* of the device's name */
-    const struct lowering *lowering;
-} table[] = {
-    {"CPU", &paged_blocks},
-    {"GPU", &paged},
-    {"AUTO", &paged},
-    {"HETERO", &paged},
+static const struct lowering paged_repacked = {
+    .name = "paged, repacked",
+    .precision = "f32",
+    .cache_type = "f16",
+    .begin = paged_begin,
+    .attention = paged_attention,
+    .rope = fused_rope,
 };
 
-const struct lowering *lowering_for(const char *device, struct err *err)
+static const struct {
+    const char *prefix; /* of the device's name */
+    const struct lowering *lowering, *repacked;
+} table[] = {
+    {"CPU", &paged_blocks, &paged_repacked},
+    {"GPU", &paged, &paged},
+    {"AUTO", &paged, &paged},
+    {"HETERO", &paged, &paged},
+};
+
+const struct lowering *lowering_for(const char *device, bool repack, struct err *err)
 {
     for (size_t i = 0; i < sizeof table / sizeof *table; i++) {
         if (strncmp(device, table[i].prefix, strlen(table[i].prefix)) == 0)
-            return table[i].lowering;
+            return repack ? table[i].repacked : table[i].lowering;
     }
     if (strncmp(device, "NPU", 3) == 0)
         err_set(err, ERR_UNSUPPORTED,

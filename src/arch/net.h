@@ -39,8 +39,9 @@ struct lowering {
     ir_val (*rope)(struct net *n, ir_val x, ir_val cos, ir_val sin, uint32_t n_rot);
 };
 
-/* NULL with an error that names the device when there is none for it. */
-const struct lowering *lowering_for(const char *device, struct err *err);
+/* The table's row for a device; `repack` asks for one without `blocks`. NULL with an error that names the
+ * device when there is none. */
+const struct lowering *lowering_for(const char *device, bool repack, struct err *err);
 
 struct net {
     struct ir *g;

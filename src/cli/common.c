@@ -338,6 +338,7 @@ int model_setup_init(struct model_setup *s, const struct options *o, struct grap
     p->yarn_beta_slow = file_default(o->yarn_beta_slow);
     p->yarn_beta_fast = file_default(o->yarn_beta_fast);
     p->profile = o->profile;
+    p->repack = o->repack;
     if (type_parse("--precision", o->precision, &p->precision, err) ||
         type_parse("--cache-type-k", o->type_k, &p->type_k, err) ||
         type_parse("--cache-type-v", o->type_v, &p->type_v, err))

@@ -110,6 +110,7 @@ static int build(struct grappa_model *m, struct gguf *g, const struct grappa_mod
 {
     struct arch_options options = {
         .device = o->device,
+        .repack = o->repack,
         .rope_scaling = o->rope_scaling,
         .rope_scale = o->rope_scale,
         .rope_freq_base = o->rope_freq_base,
