@@ -31,12 +31,12 @@ static double now(clockid_t clock)
     return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
 }
 
-/* fn(ctx, thread) on all threads at the same time; the time from the common start to the last end. */
+/* fn(ctx, thread) on all threads at the same time; the time from the first start to the last end. */
 struct work {
     void (*fn)(void *ctx, int thread);
     void *ctx;
     int thread;
-    double cpu;
+    double start, end, cpu;
     pthread_barrier_t *barrier;
 };
 
@@ -44,9 +44,11 @@ static void *run(void *arg)
 {
     struct work *w = arg;
     pthread_barrier_wait(w->barrier);
-    double start = now(CLOCK_THREAD_CPUTIME_ID);
+    w->start = now(CLOCK_MONOTONIC);
+    double cpu = now(CLOCK_THREAD_CPUTIME_ID);
     w->fn(w->ctx, w->thread);
-    w->cpu = now(CLOCK_THREAD_CPUTIME_ID) - start;
+    w->cpu = now(CLOCK_THREAD_CPUTIME_ID) - cpu;
+    w->end = now(CLOCK_MONOTONIC);
     return NULL;
 }
 
@@ -59,18 +61,20 @@ static struct times on_threads(void (*fn)(void *ctx, int thread), void *ctx)
     pthread_t threads[MAX_THREADS];
     struct work work[MAX_THREADS];
     pthread_barrier_t barrier;
-    pthread_barrier_init(&barrier, NULL, (unsigned)n_threads + 1);
+    pthread_barrier_init(&barrier, NULL, (unsigned)n_threads);
     for (int i = 0; i < n_threads; i++) {
-        work[i] = (struct work){fn, ctx, i, 0, &barrier};
+        work[i] = (struct work){.fn = fn, .ctx = ctx, .thread = i, .barrier = &barrier};
         pthread_create(&threads[i], NULL, run, &work[i]);
     }
-    pthread_barrier_wait(&barrier);
-    struct times t = {now(CLOCK_MONOTONIC), 0};
+    struct times t = {0, 0};
+    double start = 1e300, end = 0;
     for (int i = 0; i < n_threads; i++) {
         pthread_join(threads[i], NULL);
         t.cpu = work[i].cpu > t.cpu ? work[i].cpu : t.cpu;
+        start = work[i].start < start ? work[i].start : start;
+        end = work[i].end > end ? work[i].end : end;
     }
-    t.wall = now(CLOCK_MONOTONIC) - t.wall;
+    t.wall = end - start;
     pthread_barrier_destroy(&barrier);
     return t;
 }
@@ -102,6 +106,7 @@ static void read_all(void *ctx, int thread)
     uint64_t sum[4] = {0};
     for (size_t i = 0; i < part; i += 256)
         for (size_t j = 0; j < 4; j++) {
+            __builtin_prefetch(p + i + 64 * j + 4096, 0, 2);
             uint64_t v;
             memcpy(&v, p + i + 64 * j, sizeof v);
             sum[j] += v;

@@ -98,7 +98,7 @@ INLINE void multiply(const struct product *p, const struct kind *k, const uint8_
             if (k->rounding == ROUND_32 && step == whole)
                 from = tail[r];
             for (size_t line = 0; line < k->step_bytes; line += 64)
-                _mm_prefetch((const char *)next[r] + step * k->step_bytes + line, _MM_HINT_T0);
+                _mm_prefetch((const char *)next[r] + step * k->step_bytes + line, _MM_HINT_T1);
             k->unpack(from, &s);
             add_step(k, &s, x, n_x, sum[r]);
         }
