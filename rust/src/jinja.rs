@@ -224,7 +224,8 @@ fn failure(error: Error) -> Failure {
                 _ => raised = e.detail(),
             }
         } else if e.is::<Raised>() {
-            return Failure::Raised(raised.unwrap_or_default().into());
+            let words = raised.filter(|words| !words.is_empty());
+            return Failure::Raised(words.unwrap_or("the chat template refused the conversation").into());
         }
         cause = e.source();
     }

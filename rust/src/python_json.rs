@@ -35,13 +35,10 @@ fn style_of(args: &[Value]) -> Result<Style, Error> {
         Ok(value.filter(|v| !v.is_none()))
     };
     let ensure_ascii = arg(0, "ensure_ascii")?.is_some_and(|v| v.is_true());
-    let indent = match arg(1, "indent")? {
-        None => None,
-        Some(v) => Some(match v.as_str() {
-            Some(text) => text.to_string(),
-            None => " ".repeat(v.as_i64().unwrap_or(0).clamp(0, 64) as usize),
-        }),
-    };
+    let indent = arg(1, "indent")?.map(|v| match v.as_str() {
+        Some(text) => text.to_string(),
+        None => " ".repeat(v.as_i64().unwrap_or(0).clamp(0, 64) as usize),
+    });
     let (item_separator, key_separator) = match arg(2, "separators")? {
         None if indent.is_some() => (",".into(), ": ".into()),
         None => (", ".into(), ": ".into()),

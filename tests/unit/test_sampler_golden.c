@@ -210,7 +210,8 @@ static void begin_case(struct run *r)
     struct err err = ERR_INIT;
     r->vocab.n = r->c.n_vocab;
     r->vocab.eog = TOKEN_NONE;
-    r->logits = malloc((size_t)r->c.n_vocab * sizeof *r->logits);
+
+    r->logits = calloc((size_t)r->c.n_vocab + 1, sizeof *r->logits);
     r->sampler = sampler_new(&r->c.params, &r->vocab, &err);
     if (!r->sampler)
         fail_msg("%s", err.text);
