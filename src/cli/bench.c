@@ -258,6 +258,7 @@ static void describe(const struct bench *b, const size_t index[N_AXES], struct b
         .model = o->models.v[index[AX_MODEL]],
         .device = device_name(text_at(&o->bench_devices, index[AX_DEVICE])),
         .type_k = type_k ? type_k : "default",
+        .repack = o->repack,
         .type_v = type_v ? type_v : "default",
         .n_batch = o->bench_batch.v[index[AX_BATCH]],
         .n_ubatch = o->bench_ubatch.v[index[AX_UBATCH]],

@@ -13,6 +13,7 @@ struct bench_result {
     const char *model, *device, *type_k, *type_v; /* types as given, or "default" */
     int32_t n_batch, n_ubatch, n_threads;         /* threads 0: OpenVINO's choice */
     int32_t n_prompt, n_gen, n_depth;
+    bool repack;
     struct grappa_file_info file;
     char test_time[32];  /* RFC 3339 */
     double load_s;       /* of the model */

@@ -127,7 +127,7 @@ struct field {
     FLAG(embeddings, false)                                                                                  \
     WHOLE(no_op_offload, 0)                                                                                  \
     FLAG(no_host, false)                                                                                     \
-    FLAG(repack, true)                                                                                       \
+    FLAG(repack, r->repack)                                                                                  \
     WHOLE(fit_target, 0)                                                                                     \
     WHOLE(fit_min_ctx, 0)                                                                                    \
     WHOLE(n_prompt, r->n_prompt)                                                                             \

@@ -9,7 +9,8 @@ thirty lines around llama_decode does it. Kept are the rows of a few positions p
 
 With quantised matrices llama.cpp rounds activations to 8 bits. So that errors of the weights can be seen below
 that, the logits kept are those of a copy whose matrices gguf-py has dequantised to F32; the file itself must be
-near, and how near stands in the manifest."""
+near, and how near stands in the manifest. NAME.first.f32 is what llama.cpp computes with the quantised file itself
+for the first id alone."""
 import argparse
 import dataclasses
 import json
@@ -76,6 +77,8 @@ def main():
             error = float(((rounded - logits) ** 2).sum() / (logits**2).sum())
             assert error < 2e-3, f"{name}: gguf-py and llama.cpp read the weights differently"
             case["llama.cpp_nmse"] = float(f"{error:.2g}")
+            # Of one token: no sums over several keys, whose order and f16 rounding differ, only products.
+            run(args.command, path, ids[:1]).astype("<f4").tofile(GOLDEN / f"{name}.first.f32")
         assert np.isfinite(logits).all(), name
         print(f"{name:20} spread {logits.std():.3f}, NMSE of llama.cpp {case.get('llama.cpp_nmse', 0):.1e}")
         logits[positions].astype("<f4").tofile(GOLDEN / f"{name}.f32")
