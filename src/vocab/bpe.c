@@ -265,42 +265,51 @@ static bool spell(const struct vocab *v, struct str word, struct merger *m)
     return true;
 }
 
-static bool put_word(const struct vocab *v, struct str word, struct work *w)
+static bool put_segment(const struct vocab *v, struct str text, struct work *w)
 {
     const struct bpe *b = &v->bpe;
     struct merger *m = &w->merger;
-    if (b->ignore_merges || (b->line_words && all_newlines(word))) {
-        token_id t = whole_word(v, word, &w->word);
-        if (t >= 0)
-            return token_push(w->out, t);
-    }
-    if (!spell(v, word, m) || !merger_run(m, bpe_fits, b))
+    if (!spell(v, text, m) || !merger_run(m, bpe_fits, b))
         return false;
     for (int32_t i = m->n ? 0 : -1; i >= 0; i = m->symbols[i].next) {
         const struct symbol *s = &m->symbols[i];
         bool ok = s->id >= 0 && s->id < v->n ? token_push(w->out, s->id)
-                                             : put_bytes(b, (struct str){word.p + s->at, s->n}, w->out);
+                                             : put_bytes(b, (struct str){text.p + s->at, s->n}, w->out);
         if (!ok)
             return false;
     }
     return true;
 }
 
-#define METASPACE "\xE2\x96\x81"
+static bool put_word(const struct vocab *v, struct str word, struct work *w)
+{
+    const struct bpe *b = &v->bpe;
+    if (b->ignore_merges || (b->line_words && all_newlines(word))) {
+        token_id t = whole_word(v, word, &w->word);
+        if (t >= 0)
+            return token_push(w->out, t);
+    }
+    for (size_t at = 0, end; at < word.n; at = end) {
+        end = b->raw ? segment_end(v, word, at) : word.n;
+        if (!put_segment(v, (struct str){word.p + at, end - at}, w))
+            return false;
+    }
+    return true;
+}
 
 /* A line begins with a metaspace, and each one begins a word. */
 static bool put_line(const struct vocab *v, struct str line, struct work *w)
 {
-    if (!str_starts(line, METASPACE)) {
+    if (!str_starts(line, SPACE_MARK)) {
         buf_clear(&w->word);
-        buf_puts(&w->word, METASPACE);
+        buf_puts(&w->word, SPACE_MARK);
         buf_add(&w->word, line.p, line.n);
         if (w->word.failed)
             return false;
         line = buf_str(&w->word);
     }
     while (line.n) {
-        const char *next = line.n > 3 ? memmem(line.p + 3, line.n - 3, METASPACE, 3) : NULL;
+        const char *next = line.n > 3 ? memmem(line.p + 3, line.n - 3, SPACE_MARK, 3) : NULL;
         struct str word = {line.p, next ? (size_t)(next - line.p) : line.n};
         if (!put_word(v, word, w))
             return false;

@@ -68,6 +68,7 @@ struct vocab {
     uint64_t *eog; /* a bit for each token */
     token_id role[N_ROLES], nl;
     bool add_space_prefix, add_bos, add_eos, clean_spaces, escape_spaces;
+    bool before_space[256];    /* bytes that some text has before a U+2581: see segment_end */
     struct special *specials;  /* sorted by text */
     uint32_t *special_at_rank; /* index into specials */
     size_t n_specials;
@@ -135,10 +136,18 @@ int bpe_tokenize(const struct vocab *v, struct str text, struct work *w, struct 
 /* spm.c */
 int spm_tokenize(const struct vocab *v, struct str text, struct work *w, struct err *err);
 
+/* End of the part of text[from, …) that cannot merge with what follows: it ends before a U+2581 that no token
+ * has behind that byte. Small parts keep the heap of merges in the cache. */
+size_t segment_end(const struct vocab *v, struct str text, size_t from);
+/* Fills before_space, when all texts are known. */
+void find_segment_bytes(struct vocab *v);
+
 /* Ids of a piece of text without special tokens. */
 int tokenize_plain(const struct vocab *v, struct str text, bool space_before, struct work *w,
                    struct err *err);
 void work_release(struct work *w);
+
+#define SPACE_MARK "\xE2\x96\x81" /* U+2581 */
 
 int no_memory(struct err *err);
 

@@ -1,8 +1,6 @@
 /* Ids to text. */
 #include "vocab/inside.h"
 
-#define SPACE_MARK "\xE2\x96\x81"
-
 static void put_unescaped(struct str text, struct buf *out)
 {
     while (text.n) {

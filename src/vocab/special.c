@@ -19,37 +19,31 @@ static const struct {
     {ROLE_EOT, "<EOT>"},
     {ROLE_EOT, "_<EOT>"},
     {ROLE_EOT, "[EOT]"},
-    {ROLE_EOT, "<\xEF\xBD\x9C"
-               "end\xE2\x96\x81of\xE2\x96\x81sentence\xEF\xBD\x9C>"},
+    {ROLE_EOT, "<｜end▁of▁sentence｜>"},
     {ROLE_EOT, "<end_of_utterance>"},
     {ROLE_EOM, "<|eom_id|>"},
     {ROLE_FIM_PRE, "<|fim_prefix|>"},
     {ROLE_FIM_PRE, "<fim-prefix>"},
     {ROLE_FIM_PRE, "<fim_prefix>"},
-    {ROLE_FIM_PRE, "<\xEF\xBD\x9C"
-                   "fim\xE2\x96\x81"
-                   "begin\xEF\xBD\x9C>"},
+    {ROLE_FIM_PRE, "<｜fim▁begin｜>"},
     {ROLE_FIM_PRE, "<PRE>"},
-    {ROLE_FIM_PRE, "\xE2\x96\x81<PRE>"},
+    {ROLE_FIM_PRE, "▁<PRE>"},
     {ROLE_FIM_PRE, "<|code_prefix|>"},
     {ROLE_FIM_PRE, "<|prefix|>"},
     {ROLE_FIM_SUF, "<|fim_suffix|>"},
     {ROLE_FIM_SUF, "<fim-suffix>"},
     {ROLE_FIM_SUF, "<fim_suffix>"},
-    {ROLE_FIM_SUF, "<\xEF\xBD\x9C"
-                   "fim\xE2\x96\x81hole\xEF\xBD\x9C>"},
+    {ROLE_FIM_SUF, "<｜fim▁hole｜>"},
     {ROLE_FIM_SUF, "<SUF>"},
-    {ROLE_FIM_SUF, "\xE2\x96\x81<SUF>"},
+    {ROLE_FIM_SUF, "▁<SUF>"},
     {ROLE_FIM_SUF, "<|code_suffix|>"},
     {ROLE_FIM_SUF, "<|suffix|>"},
     {ROLE_FIM_MID, "<|fim_middle|>"},
     {ROLE_FIM_MID, "<fim-middle>"},
     {ROLE_FIM_MID, "<fim_middle>"},
-    {ROLE_FIM_MID, "<\xEF\xBD\x9C"
-                   "fim\xE2\x96\x81"
-                   "end\xEF\xBD\x9C>"},
+    {ROLE_FIM_MID, "<｜fim▁end｜>"},
     {ROLE_FIM_MID, "<MID>"},
-    {ROLE_FIM_MID, "\xE2\x96\x81<MID>"},
+    {ROLE_FIM_MID, "▁<MID>"},
     {ROLE_FIM_MID, "<|code_middle|>"},
     {ROLE_FIM_MID, "<|middle|>"},
     {ROLE_FIM_PAD, "<|fim_pad|>"},
@@ -87,8 +81,7 @@ static const char *const eog_texts[] = {
     "<eos>",
     "<turn|>",
     "<|tool_response>",
-    "<\xEF\xBD\x9C"
-    "end\xE2\x96\x81of\xE2\x96\x81sentence\xEF\xBD\x9C>",
+    "<｜end▁of▁sentence｜>",
     "[e~[",
 };
 

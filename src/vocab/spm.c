@@ -46,24 +46,34 @@ static bool put_symbol(const struct vocab *v, struct str text, struct token_list
     return true;
 }
 
-int spm_tokenize(const struct vocab *v, struct str text, struct work *w, struct err *err)
+static bool put_segment(const struct vocab *v, struct str text, struct work *w)
 {
     struct merger *m = &w->merger;
+    struct spm_rule rule = {v, text.p};
     merger_clear(m);
     for (size_t i = 0; i < text.n;) {
         size_t n = utf8_length((unsigned char)text.p[i]);
         if (n > text.n - i)
             n = text.n - i;
         if (!merger_add(m, (uint32_t)i, (uint32_t)n, -1))
-            return no_memory(err);
+            return false;
         i += n;
     }
-    struct spm_rule rule = {v, text.p};
     if (!merger_run(m, spm_fits, &rule))
-        return no_memory(err);
+        return false;
     for (int32_t i = m->n ? 0 : -1; i >= 0; i = m->symbols[i].next) {
         const struct symbol *s = &m->symbols[i];
         if (!put_symbol(v, (struct str){text.p + s->at, s->n}, w->out))
+            return false;
+    }
+    return true;
+}
+
+int spm_tokenize(const struct vocab *v, struct str text, struct work *w, struct err *err)
+{
+    for (size_t at = 0, end; at < text.n; at = end) {
+        end = segment_end(v, text, at);
+        if (!put_segment(v, (struct str){text.p + at, end - at}, w))
             return no_memory(err);
     }
     return 0;

@@ -34,20 +34,53 @@ void work_release(struct work *w)
 /* Spaces become U+2581, with one before the text if asked for. */
 static struct str escape(struct str text, bool space_before, struct buf *out)
 {
-    static const char space[] = "\xE2\x96\x81";
     buf_clear(out);
     if (space_before)
-        buf_puts(out, space);
+        buf_puts(out, SPACE_MARK);
     while (text.n) {
         const char *p = memchr(text.p, ' ', text.n);
         size_t n = p ? (size_t)(p - text.p) : text.n;
         buf_add(out, text.p, n);
         if (p)
-            buf_puts(out, space);
+            buf_puts(out, SPACE_MARK);
         n += p != NULL;
         text = (struct str){text.p + n, text.n - n};
     }
     return buf_str(out);
+}
+
+void find_segment_bytes(struct vocab *v)
+{
+    for (size_t t = 0; t < v->map.n; t++) {
+        struct str text = v->map.texts[t];
+        for (size_t i = 1; i + 3 <= text.n; i++) {
+            if (text.p[i] == SPACE_MARK[0] && !memcmp(text.p + i, SPACE_MARK, 3))
+                v->before_space[(unsigned char)text.p[i - 1]] = true;
+        }
+    }
+}
+
+/* A broken character's first byte claims the bytes behind it as its own. */
+static bool claimed(struct str text, size_t from, size_t at)
+{
+    for (size_t back = 1; back <= 3 && at - from >= back; back++) {
+        if (utf8_length((unsigned char)text.p[at - back]) > back)
+            return true;
+    }
+    return false;
+}
+
+size_t segment_end(const struct vocab *v, struct str text, size_t from)
+{
+    for (size_t at = from + 1; at + 3 <= text.n; at++) {
+        const char *p = memmem(text.p + at, text.n - at, SPACE_MARK, 3);
+        if (!p)
+            break;
+        at = (size_t)(p - text.p);
+        if (!v->before_space[(unsigned char)p[-1]] && !claimed(text, from, at))
+            return at;
+    }
+    return text.n;
 }
 
 int tokenize_plain(const struct vocab *v, struct str text, bool space_before, struct work *w, struct err *err)

@@ -262,6 +262,8 @@ static int load(struct vocab *v, const struct gguf *g, struct err *err)
         return -1;
     if (v->kind == VOCAB_SPM)
         load_spm_bytes(v);
+    if (v->kind == VOCAB_SPM || v->bpe.raw)
+        find_segment_bytes(v);
     if (load_roles(v, g, err) != 0 || find_newline(v, err) != 0)
         return -1;
     return special_load(v, g, err);

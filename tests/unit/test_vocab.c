@@ -1,89 +1,11 @@
 /* The parts of room vocab one by one, and what it does with files that are odd or broken. */
+#include "vocab_build.h"
 #include "vocab_golden.h"
 
 #include "vocab/token_map.h"
 #include "vocab/utf8.h"
 
 #include <pthread.h>
-
-/* A GGUF file of keys, in memory. */
-struct file {
-    struct buf data;
-    uint64_t n;
-};
-
-static void add_u64(struct buf *b, uint64_t v)
-{
-    buf_add(b, &v, 8);
-}
-
-static void add_u32(struct buf *b, uint32_t v)
-{
-    buf_add(b, &v, 4);
-}
-
-static void add_str(struct buf *b, const char *z)
-{
-    add_u64(b, strlen(z));
-    buf_puts(b, z);
-}
-
-static void file_begin(struct file *f)
-{
-    *f = (struct file){0};
-    buf_puts(&f->data, "GGUF");
-    add_u32(&f->data, 3);
-    add_u64(&f->data, 0);
-    add_u64(&f->data, 0); /* number of keys, set by load */
-}
-
-static void key(struct file *f, const char *name, uint32_t type)
-{
-    f->n++;
-    add_str(&f->data, name);
-    add_u32(&f->data, type);
-}
-
-static void key_str(struct file *f, const char *name, const char *value)
-{
-    key(f, name, 8);
-    add_str(&f->data, value);
-}
-
-static void key_u32(struct file *f, const char *name, uint32_t value)
-{
-    key(f, name, 4);
-    add_u32(&f->data, value);
-}
-
-static void key_bool(struct file *f, const char *name, bool value)
-{
-    key(f, name, 7);
-    buf_putc(&f->data, value);
-}
-
-/* Strings up to NULL. */
-static void key_strs(struct file *f, const char *name, const char *const *values)
-{
-    size_t n = 0;
-    while (values[n])
-        n++;
-    key(f, name, 9);
-    add_u32(&f->data, 8);
-    add_u64(&f->data, n);
-    for (size_t i = 0; i < n; i++)
-        add_str(&f->data, values[i]);
-}
-
-/* One digit for each element, as i32 (type 5). */
-static void key_digits(struct file *f, const char *name, const char *digits)
-{
-    key(f, name, 9);
-    add_u32(&f->data, 5);
-    add_u64(&f->data, strlen(digits));
-    for (; *digits; digits++)
-        add_u32(&f->data, (uint32_t)(*digits - '0'));
-}
 
 struct loaded {
     struct gguf *g;
@@ -94,8 +16,8 @@ struct loaded {
 static struct loaded load(struct file *f)
 {
     struct loaded l = {0};
-    memcpy(f->data.p + 16, &f->n, 8);
-    l.g = gguf_open_memory(f->data.p, f->data.n, &l.err);
+    struct str bytes = file_bytes(f);
+    l.g = gguf_open_memory(bytes.p, bytes.n, &l.err);
     l.v = l.g ? vocab_new(l.g, &l.err) : NULL;
     return l;
 }

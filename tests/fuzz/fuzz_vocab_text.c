@@ -1,0 +1,194 @@
+/* Any text over small vocabularies, one for each pre-tokenizer and a SentencePiece one, chosen by the first
+ * byte. What must hold: the pieces together are the text again (repaired, for byte-level kinds), and special
+ * tokens are found as a plain search finds them. */
+#include "../unit/vocab_build.h"
+
+#include "vocab/inside.h"
+
+#include <ctype.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+static const char *const pres[] = {
+#define PRETOK_NAME(name, set, flags) name,
+#include "vocab/pretok.def"
+};
+#define N_PRES (sizeof pres / sizeof *pres)
+
+static const char *const specials[] = {"<a>",  "<a",     "a>", "<ab>",  "  ",
+                                       "\n\n", "\n\n\n", "ab", "<unk>", "</s>"};
+#define N_SPECIALS (sizeof specials / sizeof *specials)
+static const char special_types[] = "4444444423";
+
+/* Every result is a token: text that merges into something else gets lost, in llama.cpp as well. */
+static const char *const merges[] = {"t h", "th e", "Ġ th", "1 2", "Ã ©", "Ġ Ġ", "e r",
+                                     "Ċ Ċ", "ä ¸",  "l l",  "' s", "x y", NULL};
+static const char *const merged[] = {"th", "the", "Ġth", "12", "Ã©", "ĠĠ",
+                                     "er", "ĊĊ",  "ä¸",  "ll", "'s", "xy"};
+#define N_MERGED (sizeof merged / sizeof *merged)
+
+static void bytes_vocab(struct file *f, const char *pre)
+{
+    static char text[256][3];
+    const char *tokens[256 + N_SPECIALS + N_MERGED + 1] = {0};
+    char types[256 + N_SPECIALS + N_MERGED + 1] = "";
+    for (int i = 0; i < 256; i++) {
+        struct buf b = {0};
+        buf_put_utf8(&b, byte_to_char((unsigned char)i));
+        memcpy(text[i], b.p, b.n + 1);
+        buf_release(&b);
+        tokens[i] = text[i];
+        types[i] = '1';
+    }
+    memcpy(tokens + 256, specials, sizeof specials);
+    memcpy(types + 256, special_types, sizeof special_types);
+    for (size_t i = 0; i < N_MERGED; i++) {
+        tokens[256 + N_SPECIALS + i] = merged[i];
+        types[256 + N_SPECIALS + i] = '1';
+    }
+    key_str(f, "tokenizer.ggml.model", "gpt2");
+    key_str(f, "tokenizer.ggml.pre", pre);
+    key_strs(f, "tokenizer.ggml.tokens", tokens);
+    key_digits(f, "tokenizer.ggml.token_type", types);
+    key_strs(f, "tokenizer.ggml.merges", merges);
+    key_u32(f, "tokenizer.ggml.bos_token_id", 265);
+}
+
+static void spm_vocab(struct file *f)
+{
+    static char text[256][8];
+    const char *tokens[256 + N_SPECIALS + 8] = {0};
+    char types[256 + N_SPECIALS + 8] = "";
+    for (int i = 0; i < 256; i++) {
+        snprintf(text[i], sizeof text[i], "<0x%02X>", i);
+        tokens[i] = text[i];
+        types[i] = '6';
+    }
+    memcpy(tokens + 256, specials, sizeof specials);
+    memcpy(types + 256, special_types, sizeof special_types);
+    static const char *const words[] = {"\xE2\x96\x81",   "\xE2\x96\x81t", "th",
+                                        "\xE2\x96\x81th", "\xC3\xA9",      "\xC3\xA9\xC3\xA9"};
+    memcpy(tokens + 256 + N_SPECIALS, words, sizeof words);
+    strcat(types, "111111");
+    key_str(f, "general.name", "phi-3"); /* special tokens take white space away */
+    key_str(f, "tokenizer.ggml.model", "llama");
+    key_strs(f, "tokenizer.ggml.tokens", tokens);
+    key_digits(f, "tokenizer.ggml.token_type", types);
+    key_bool(f, "tokenizer.ggml.add_space_prefix", false);
+}
+
+/* Kept for the life of the process. */
+static const struct vocab *vocab_number(size_t i)
+{
+    static struct vocab *all[N_PRES + 1];
+    static struct file files[N_PRES + 1];
+    static struct gguf *open[N_PRES + 1];
+    if (!all[i]) {
+        struct err err = ERR_INIT;
+        file_begin(&files[i]);
+        if (i < N_PRES)
+            bytes_vocab(&files[i], pres[i]);
+        else
+            spm_vocab(&files[i]);
+        struct str bytes = file_bytes(&files[i]);
+        open[i] = gguf_open_memory(bytes.p, bytes.n, &err);
+        all[i] = open[i] ? vocab_new(open[i], &err) : NULL;
+        if (!all[i]) {
+            fprintf(stderr, "%s\n", err.text);
+            abort();
+        }
+    }
+    return all[i];
+}
+
+/* Token by token, each in what is left: the owner of every byte, -1 for none, or the token's rank. */
+static void plain_search(const struct vocab *v, struct str text, bool control, int *owner)
+{
+    for (size_t i = 0; i < text.n; i++)
+        owner[i] = -1;
+    for (size_t rank = 0; rank < v->n_specials; rank++) {
+        const struct special *s = &v->specials[v->special_at_rank[rank]];
+        unsigned attr = v->attrs[s->id];
+        if (!control && attr & (VOCAB_ATTR_CONTROL | VOCAB_ATTR_UNKNOWN))
+            continue;
+        for (size_t at = 0; at + s->text.n <= text.n; at++) {
+            size_t n = 0, end = at + s->text.n;
+            while (n < s->text.n && owner[at + n] < 0 && text.p[at + n] == s->text.p[n])
+                n++;
+            if (n < s->text.n)
+                continue;
+            while (attr & VOCAB_ATTR_RSTRIP && end < text.n && owner[end] < 0 &&
+                   isspace((unsigned char)text.p[end]))
+                end++;
+            for (size_t i = at; i < end; i++)
+                owner[i] = (int)rank;
+            at = end - 1;
+        }
+    }
+}
+
+static void check_partition(const struct vocab *v, struct str text, bool control)
+{
+    struct fragments f = {0};
+    int *owner = malloc((text.n + 1) * sizeof *owner);
+    if (!owner || partition(v, text, control, &f, NULL) != 0)
+        abort();
+    plain_search(v, text, control, owner);
+    size_t plain = 0, found = 0;
+    for (size_t i = 0; i < text.n; i++)
+        plain += owner[i] < 0;
+    for (size_t i = 0; i < f.n; i++) {
+        if (f.p[i].token >= 0)
+            continue;
+        found += f.p[i].n;
+        for (size_t k = 0; k < f.p[i].n; k++) {
+            if (owner[f.p[i].at + k] >= 0)
+                abort();
+        }
+    }
+    if (plain != found)
+        abort();
+    free(owner);
+    free(f.p);
+}
+
+/* The pieces of the ids, one after the other. */
+static struct buf pieces(const struct vocab *v, struct str text, bool parse)
+{
+    struct token_list ids = {0};
+    struct buf out = {0};
+    struct err err = ERR_INIT;
+    if (vocab_tokenize(v, text, false, parse, &ids, &err) != 0) {
+        fprintf(stderr, "%s\n", err.text);
+        abort();
+    }
+    buf_puts(&out, "");
+    for (size_t i = 0; i < ids.n; i++)
+        vocab_piece(v, ids.p[i], 0, true, &out);
+    struct buf clean = {0};
+    vocab_detokenize(v, ids.p, ids.n, true, parse, &clean);
+    buf_release(&clean);
+    free(ids.p);
+    return out;
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    if (size < 2)
+        return 0;
+    size_t number = data[0] % (N_PRES + 1);
+    const struct vocab *v = vocab_number(number);
+    struct str text = {(const char *)data + 2, size - 2};
+    bool parse = data[1] & 1;
+    check_partition(v, text, parse);
+    struct buf got = pieces(v, text, parse), scratch = {0};
+    /* Only the byte-level kinds promise the text: the special tokens are plain ASCII there, so that repairing
+     * the whole is repairing the parts. */
+    if (number < N_PRES && !v->bpe.raw && !str_eq(utf8_repair(text, &scratch), buf_str(&got)))
+        abort();
+    buf_release(&got);
+    buf_release(&scratch);
+    return 0;
+}
