@@ -294,10 +294,7 @@ INLINE void unpack_iq4_xs(const uint8_t *p, struct step *to)
 void avx512_round_32(const float *x, size_t cols, const struct rounded *to, size_t row);
 void avx512_round_256(const float *x, size_t cols, const struct rounded *to, size_t row);
 
-/* few_Q4_0, many_Q4_0, … */
-#define X(TYPE, ...)                                                                                         \
-    void avx512_few_##TYPE(const struct product *p);                                                         \
-    void avx512_many_##TYPE(const struct product *p);
+#define X(TYPE, ...) void avx512_few_##TYPE(const struct product *p);
 LINEAR_TYPES(X)
 #undef X
 
