@@ -14,6 +14,9 @@
 #define TARGET __attribute__((target("avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx2,fma,f16c")))
 #define INLINE static inline __attribute__((always_inline)) TARGET
 
+/* With more rows of x, unpacking a panel of W once costs less. */
+enum { AVX512_MAX_FEW = 4 };
+
 struct step {
     __m512i q[4];
     __m512 scale, min;

@@ -117,6 +117,9 @@ static TARGET void fill(const struct product *p, unpack_row_fn *unpack, size_t s
                 product_tail(p, row, step_bytes, tail);
                 from = tail;
             }
+            /* Two steps ahead; the hardware does not follow 32 streams. */
+            for (size_t line = 0; line < step_bytes; line += 64)
+                _mm_prefetch((const char *)row + (step + 2) * step_bytes + line, _MM_HINT_T1);
             unpack(from, r, &rows);
         }
         fill_half(&rows, group, to, half);
@@ -260,7 +263,7 @@ LINEAR_TYPES(X)
 #undef X
 
 const struct linear_kernels linear_avx512 = {
-    .max_few = 8,
+    .max_few = AVX512_MAX_FEW,
     .step = ROWS,
     .biased = true,
     .round = {avx512_round_32, avx512_round_256},
