@@ -50,7 +50,7 @@ static struct str escape(struct str text, bool space_before, struct buf *out)
 size_t find_space_mark(struct str text, size_t from)
 {
     for (size_t at = from; at + 3 <= text.n; at++) {
-        const char *p = memchr(text.p + at, SPACE_MARK[0], text.n - at - 2);
+        const char *p = memchr(text.p + at, (unsigned char)SPACE_MARK[0], text.n - at - 2);
         if (!p)
             break;
         at = (size_t)(p - text.p);
