@@ -5,9 +5,13 @@
  *
  * Ownership: what a …_load, …_open or …_new returns is freed by the matching …_free. Strings and arrays
  * handed out live as long as the object they came from, unless said otherwise. Options and batches are copied
- * or used only during the call. Errors: a function that can fail takes `struct grappa_err *` last (may be
- * NULL), returns NULL or -1 and fills it with one line. Threads: models and vocabularies are read-only and
- * may be shared; a context, a sampler and a stream belong to one thread at a time. */
+ * or used only during the call.
+ *
+ * Errors: a function that can fail takes `struct grappa_err *` last (may be NULL), returns NULL or -1 and
+ * fills it with one line.
+ *
+ * Threads: models and vocabularies are read-only and may be shared; a context, a sampler and a stream belong
+ * to one thread at a time. */
 #ifndef GRAPPA_H
 #define GRAPPA_H
 
@@ -132,8 +136,8 @@ struct grappa_model_params {    /* an all-zero one is the default */
     const char *device;         /* NULL: "CPU" */
     int32_t n_threads;          /* 0: OpenVINO's choice */
     enum grappa_type precision; /* of the inference; default: f32 on a CPU, elsewhere the device's choice */
-    enum grappa_type type_k,
-        type_v; /* of the KV cache; default: f16 on a CPU, elsewhere the device's choice */
+    /* Of the KV cache; default: f16 on a CPU, elsewhere the device's choice. */
+    enum grappa_type type_k, type_v;
     const struct grappa_property *properties; /* handed to OpenVINO as they are */
     size_t n_properties;
     const char *const *override_kv; /* "key=type:value", as llama.cpp's --override-kv */
@@ -172,8 +176,8 @@ char *grappa_file_ir(const char *path, const char *device, size_t *len, struct g
 
 /* ---- context ---- */
 struct grappa_context_params { /* an all-zero one is the default */
-    uint32_t
-        n_ctx; /* positions of all sequences together; 0: the model's trained length, or what memory holds */
+    /* Positions of all sequences together; 0: the model's trained length, or what memory holds. */
+    uint32_t n_ctx;
     uint32_t n_batch;   /* most tokens of one inference; longer batches are computed in several; 0: 512 */
     uint32_t n_seq_max; /* sequences, ids 0 … n_seq_max-1; 0: 1 */
 };
