@@ -117,7 +117,7 @@ int image_make(struct image *m, const struct gguf *g, const struct weights *w, c
         done += e->tensor->size;
     }
     if (tail->n)
-        memcpy((char *)m->p + at, tail->p, tail->n);
+        memcpy((char *)m->p + at, tail->p, tail->n); /* NOLINT(*NonNullParamChecker): mmap gave no NULL */
     return 0;
 failed:
     image_release(m);

@@ -6,6 +6,7 @@
 #include <errno.h>
 #include <pthread.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
@@ -83,11 +84,14 @@ double engine_seconds(void)
 uint64_t engine_memory_available(void)
 {
     char line[256];
+    static const char key[] = "MemAvailable:";
     unsigned long long kb = 0;
     FILE *f = fopen("/proc/meminfo", "r");
     while (f && fgets(line, sizeof line, f)) {
-        if (sscanf(line, "MemAvailable: %llu kB", &kb) == 1)
+        if (strncmp(line, key, sizeof key - 1) == 0) {
+            kb = strtoull(line + sizeof key - 1, NULL, 10);
             break;
+        }
     }
     if (f)
         fclose(f);
