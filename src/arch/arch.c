@@ -95,6 +95,8 @@ static int setup_rope(struct arch_model *m, struct err *err)
 {
     rope_init(&m->rope[0], &m->h, false);
     rope_init(&m->rope[1], &m->h, true);
+    if (m->h.no_rope_factors)
+        return 0;
     if (read_factors(m, "rope_factors_short.weight", 0, err) < 0 ||
         read_factors(m, "rope_factors_long.weight", 1, err) < 0 ||
         read_factors(m, "rope_freqs.weight", 0, err) < 0)
@@ -167,5 +169,6 @@ void arch_free(struct arch_model *m)
     weights_free(m->weights);
     for (size_t i = 0; i < sizeof m->rope_factors / sizeof *m->rope_factors; i++)
         free(m->rope_factors[i]);
+    free(m->states);
     free(m);
 }

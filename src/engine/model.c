@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+enum { NO_CACHE_BLOCK = 256 }; /* tokens in a block that holds nothing */
 enum { PROPERTIES_MAX = 16, OWN_PROPERTIES_MAX = 8, PACKING_STEPS = 8 };
 
 static const struct type_name {
@@ -90,6 +91,8 @@ static int ask_caches(struct grappa_model *m, struct err *err)
         if (m->block_size == 0 || tokens < m->block_size)
             m->block_size = (int32_t)tokens;
     }
+    if (m->block_size == 0)
+        m->block_size = NO_CACHE_BLOCK;
     return 0;
 }
 
@@ -226,6 +229,11 @@ const struct grappa_file *grappa_model_file(const struct grappa_model *m)
 uint32_t grappa_model_n_ctx_train(const struct grappa_model *m)
 {
     return m->arch->h.n_ctx_train;
+}
+
+bool grappa_model_is_recurrent(const struct grappa_model *m)
+{
+    return m->arch->n_states > 0;
 }
 
 const char *grappa_model_ir(const struct grappa_model *m, size_t *len)
