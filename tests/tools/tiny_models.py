@@ -140,10 +140,10 @@ class Model:
     arch: str
     seed: int
     dim: int = 64
-    ff: int = 96
+    ff: int | list = 96
     layers: int = 2
     heads: int = 4
-    kv_heads: int = 2
+    kv_heads: int | list = 2  # a list: by layer; 0: no attention
     head: int = 16
     tied: bool = False
     pre: str = ""  # pre-tokenizer of a BPE vocabulary; none: SentencePiece
@@ -153,6 +153,10 @@ class Model:
     mixed: T | None = None  # attn_v and ffn_down, as in the _M mixtures
     keys: dict = field(default_factory=dict)  # without the architecture's prefix
     factors: dict = field(default_factory=dict)  # rope factor tensors
+    groups: int = 0  # of recurrent layers: key heads of a delta net, groups of Mamba 2 …
+    ssm_heads: int = 0  # … heads …
+    ssm_head: int = 16  # … and the sizes of a head and of its state, here the same
+    nextn: int = 0  # layers behind the trunk that guess further tokens
 
     def write(self, path):
         # Every tensor has a stream of its own, so that adding one leaves the others as they are.
@@ -171,7 +175,7 @@ class Model:
         w.add_vocab_size(VOCAB)
         w.add_context_length(self.keys.get("context_length", 512))
         w.add_embedding_length(self.dim)
-        w.add_block_count(self.layers)
+        w.add_block_count(self.layers + self.nextn)
         w.add_feed_forward_length(self.ff)
         w.add_head_count(self.heads)
         w.add_head_count_kv(self.kv_heads)
@@ -180,13 +184,21 @@ class Model:
         if self.head * self.heads != self.dim:
             w.add_key_length(self.head)
             w.add_value_length(self.head)
-        if self.rope_dims or self.arch in ("llama", "phi3"):
+        if self.rope_dims or self.arch in ("llama", "phi3", "granitehybrid"):
             w.add_rope_dimension_count(self.rope_dims or self.head)
         for key, value in self.keys.items():
             if key == "context_length":
                 continue
             add = {str: w.add_string, int: w.add_uint32, float: w.add_float32, list: w.add_array}[type(value)]
             add(f"{self.arch}.{key}", value)
+        if self.groups:
+            w.add_ssm_conv_kernel(4)
+            w.add_ssm_inner_size(self.inner)
+            w.add_ssm_state_size(self.ssm_head)
+            w.add_ssm_time_step_rank(self.ssm_heads)
+            w.add_ssm_group_count(self.groups)
+        if self.nextn:
+            w.add_uint32(f"{self.arch}.nextn_predict_layers", self.nextn)
         bpe_vocab(w, self.pre) if self.pre else spm_vocab(w)
 
     def rng(self, name):
@@ -212,40 +224,107 @@ class Model:
         # gemma3 multiplies the embedding by sqrt(dim); a tied head wants the same small spread.
         spread = self.dim**-0.5 if self.tied else 1.0
         yield self.matrix("token_embd.weight", VOCAB, self.dim, spread)
-        yield self.norm("output_norm.weight", self.dim)
+        yield self.norm("token_embd_norm.weight" if self.arch == "lfm2" else "output_norm.weight", self.dim)
         if not self.tied:
             yield self.matrix("output.weight", VOCAB, self.dim)
         for name, values in self.factors.items():
             yield name, np.array(values, np.float32), T.F32
         for i in range(self.layers):
-            yield from self.attention(f"blk.{i}.")
-            yield from self.mlp(f"blk.{i}.")
+            yield from self.layer(i, f"blk.{i}.")
+        for i in range(self.layers, self.layers + self.nextn):
+            yield from self.layer(i, f"blk.{i}.")
+            yield self.matrix(f"blk.{i}.nextn.eh_proj.weight", self.dim, 2 * self.dim)
+            yield self.norm(f"blk.{i}.nextn.enorm.weight", self.dim)
+            yield self.norm(f"blk.{i}.nextn.hnorm.weight", self.dim)
 
-    def attention(self, blk):
-        q, kv = self.heads * self.head, self.kv_heads * self.head
+    @property
+    def inner(self):
+        return self.ssm_heads * self.ssm_head
+
+    def layer(self, i, blk):
+        kv_heads = self.kv_heads[i] if isinstance(self.kv_heads, list) else self.kv_heads
+        ff = self.ff[i] if isinstance(self.ff, list) else self.ff
+        if self.arch in ("qwen35", "qwen3next"):
+            recurrent = i < self.layers and (i + 1) % self.keys.get("full_attention_interval", 4) != 0
+        else:
+            recurrent = self.arch in ("mamba2", "falcon-h1") or (kv_heads == 0 and not (self.arch == "nemotron_h" and ff))
+        mixer = {"lfm2": self.shortconv, "qwen35": self.delta_net}.get(self.arch, self.mamba)
+        attention = self.arch != "mamba2" and kv_heads > 0 and (not recurrent or self.arch == "falcon-h1")
+        if attention:
+            yield from self.attention(blk, kv_heads)
+        else:
+            yield self.norm(blk + "attn_norm.weight", self.dim)
+        if recurrent:
+            yield from mixer(blk)
+        if self.arch == "qwen35":
+            yield self.norm(blk + "post_attention_norm.weight", self.dim)
+        if ff and self.arch != "mamba2":
+            yield from self.mlp(blk, ff)
+
+    def decay(self, name, shape):
+        """Rates of -1/16 to -1: states that remember from one token to a few dozens."""
+        return name, -(1 + self.rng(name).randint(0, 16, size=shape)).astype(np.float32) / 16, T.F32
+
+    def delta_net(self, blk):
+        keys = 2 * self.groups * self.ssm_head
+        yield self.matrix(blk + "attn_qkv.weight", keys + self.inner, self.dim)
+        yield self.matrix(blk + "attn_gate.weight", self.inner, self.dim)
+        yield self.f32(blk + "ssm_conv1d.weight", (keys + self.inner, 4), 0.5)
+        yield self.bias(blk + "ssm_dt.bias", self.ssm_heads)
+        yield self.decay(blk + "ssm_a", (self.ssm_heads,))
+        yield self.f32(blk + "ssm_beta.weight", (self.ssm_heads, self.dim), self.dim**-0.5)
+        yield self.f32(blk + "ssm_alpha.weight", (self.ssm_heads, self.dim), self.dim**-0.5)
+        yield self.norm(blk + "ssm_norm.weight", self.ssm_head)
+        yield self.matrix(blk + "ssm_out.weight", self.dim, self.inner)
+
+    def mamba(self, blk):
+        filtered = self.inner + 2 * self.groups * self.ssm_head
+        yield self.matrix(blk + "ssm_in.weight", self.inner + filtered + self.ssm_heads, self.dim)
+        yield self.f32(blk + "ssm_conv1d.weight", (filtered, 4), 0.5)
+        yield self.bias(blk + "ssm_conv1d.bias", filtered)
+        yield self.bias(blk + "ssm_dt.bias", self.ssm_heads)
+        yield self.decay(blk + "ssm_a", (self.ssm_heads, 1))
+        yield self.f32(blk + "ssm_d", (self.ssm_heads, 1), 1.0)
+        name, values, kind = self.norm(blk + "ssm_norm.weight", self.inner)
+        yield name, values.reshape(self.groups, -1), kind
+        yield self.matrix(blk + "ssm_out.weight", self.dim, self.inner)
+
+    def shortconv(self, blk):
+        yield self.matrix(blk + "shortconv.in_proj.weight", 3 * self.dim, self.dim)
+        yield self.f32(blk + "shortconv.conv.weight", (self.dim, self.keys["shortconv.l_cache"]), 0.5)
+        yield self.matrix(blk + "shortconv.out_proj.weight", self.dim, self.dim)
+
+    def f32(self, name, shape, spread):
+        return name, noise(self.rng(name), shape) * np.float32(spread), T.F32
+
+    def attention(self, blk, kv_heads):
+        q, kv = self.heads * self.head, kv_heads * self.head
         yield self.norm(blk + "attn_norm.weight", self.dim)
         if self.arch == "phi3":
             yield self.matrix(blk + "attn_qkv.weight", q + 2 * kv, self.dim)
         else:
-            for part, n in (("q", q), ("k", kv), ("v", kv)):
+            gate = 2 if self.arch == "qwen35" else 1
+            for part, n in (("q", gate * q), ("k", kv), ("v", kv)):
                 yield self.matrix(f"{blk}attn_{part}.weight", n, self.dim)
                 if self.arch == "qwen2":
                     yield self.bias(f"{blk}attn_{part}.bias", n)
         yield self.matrix(blk + "attn_output.weight", self.dim, q)
-        if self.arch in ("qwen3", "gemma3"):
+        if self.arch in ("qwen3", "gemma3", "qwen35", "lfm2"):
             yield self.norm(blk + "attn_q_norm.weight", self.head)
             yield self.norm(blk + "attn_k_norm.weight", self.head)
         if self.arch == "gemma3":
             yield self.norm(blk + "post_attention_norm.weight", self.dim)
 
-    def mlp(self, blk):
-        yield self.norm(blk + "ffn_norm.weight", self.dim)
+    def mlp(self, blk, ff):
+        if self.arch not in ("qwen35", "nemotron_h"):
+            yield self.norm(blk + ("ffn_norm" if self.arch == "falcon-h1" else "ffn_norm.weight"), self.dim)
         if self.arch == "phi3":
-            yield self.matrix(blk + "ffn_up.weight", 2 * self.ff, self.dim)
+            yield self.matrix(blk + "ffn_up.weight", 2 * ff, self.dim)
         else:
-            yield self.matrix(blk + "ffn_gate.weight", self.ff, self.dim)
-            yield self.matrix(blk + "ffn_up.weight", self.ff, self.dim)
-        yield self.matrix(blk + "ffn_down.weight", self.dim, self.ff)
+            if self.arch != "nemotron_h":
+                yield self.matrix(blk + "ffn_gate.weight", ff, self.dim)
+            yield self.matrix(blk + "ffn_up.weight", ff, self.dim)
+        yield self.matrix(blk + "ffn_down.weight", self.dim, ff)
         if self.arch == "gemma3":
             yield self.norm(blk + "post_ffw_norm.weight", self.dim)
 
@@ -270,6 +349,19 @@ def gemma3(name, seed, **more):
     return Model(name, "gemma3", seed, **{**shape, **more}, keys=keys)
 
 
+def qwen35(name, seed, **more):
+    keys = {"rope.dimension_sections": [3, 3, 2, 0], **more.pop("keys", {})}
+    shape = dict(layers=4, ff=64, head=32, rope_dims=16, rope_base=1e6, pre="qwen2", groups=2, ssm_heads=6)
+    return Model(name, "qwen35", seed, **{**shape, **more}, keys=keys)
+
+
+def lfm2(name, seed, **more):
+    keys = {"shortconv.l_cache": 3, **more.pop("keys", {})}
+    return Model(name, "lfm2", seed, layers=4, kv_heads=[0, 2, 0, 2], tied=True, pre="gpt-2", rope_base=1e6, **more, keys=keys)
+
+
+MAMBA = dict(groups=2, ssm_heads=8)  # 128 channels: granitehybrid wants twice the width
+
 FAMILIES = [
     Model("llama", "llama", 1),
     Model("llama-tied", "llama", 2, tied=True, kv_heads=4, pre="llama-bpe", rope_base=500000.0),
@@ -293,6 +385,17 @@ FAMILIES = [
           factors={k: v[:6] for k, v in LONGROPE.items()},
           keys=scaling("longrope", original_context_length=64, attn_factor=1.1875)),
     Model("smollm3", "smollm3", 17, layers=4, ff=64, tied=True, pre="smollm", rope_base=5000000.0),
+    # Six value heads to two key heads: tiled in the file, grouped in the operation.
+    qwen35("qwen35", 18),
+    qwen35("qwen35-mtp", 19, layers=3, nextn=1, keys={"full_attention_interval": 2}),
+    lfm2("lfm2", 20),
+    lfm2("lfm2-window", 21, keys={"attention.sliding_window": 32}),
+    Model("mamba2", "mamba2", 22, pre="gpt-2", **MAMBA),
+    Model("granitehybrid", "granitehybrid", 23, layers=3, kv_heads=[0, 2, 0], pre="gpt-2", **MAMBA,
+          keys={"embedding_scale": 2.0, "residual_scale": 0.75, "attention.scale": 0.125, "logit_scale": 4.0}),
+    Model("falcon-h1", "falcon-h1", 24, pre="gpt-2", **MAMBA),
+    Model("nemotron_h", "nemotron_h", 25, layers=4, kv_heads=[0, 2, 0, 0], ff=[0, 0, 96, 0], pre="gpt-2", **MAMBA,
+          keys={"attention.layer_norm_epsilon": 1e-5}),
 ]  # fmt: skip
 
 SMALL_TYPES = [T.F16, T.BF16, T.Q4_0, T.Q4_1, T.Q5_0, T.Q5_1, T.Q8_0, T.IQ4_NL, T.MXFP4]
@@ -307,6 +410,9 @@ QUANTISED = [
     gemma3("gemma3-q4_0", 203, type=T.Q4_0),
     Model("phi3-q4_0", "phi3", 204, type=T.Q4_0, kv_heads=4),
     Model("smollm3-q5_1", "smollm3", 205, type=T.Q5_1, layers=4, ff=64, tied=True, pre="smollm"),
+    qwen35("qwen35-q4_0", 206, type=T.Q4_0),
+    lfm2("lfm2-q8_0", 207, type=T.Q8_0),
+    Model("mamba2-q8_0", "mamba2", 208, type=T.Q8_0, pre="gpt-2", **MAMBA),
 ]
 MODELS = {m.name: m for m in FAMILIES + QUANTISED}
 
