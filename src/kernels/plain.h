@@ -1,10 +1,20 @@
 /* Products in plain C, written so that compilers make vector code of the inner loops, and built once for each
- * instruction set: the including file defines LEVEL (the table's name) and TARGET (a function attribute).
+ * instruction set: the including file defines LEVEL (the table's name) and TARGET (a function attribute), and
+ * LEVEL_IS_AVX2 where the innermost loop is to be written by hand.
  *
  * A step of four rows of W is unpacked to 16-bit numbers and then meets every row of x. */
 #include "kernels/rows.h"
 
 #define INLINE static inline __attribute__((always_inline)) TARGET
+
+#if defined(LEVEL_IS_AVX2)
+#include <immintrin.h>
+#if defined(__clang__)
+#define UNROLL_4 _Pragma("clang loop unroll(full)")
+#else
+#define UNROLL_4 _Pragma("GCC unroll 4")
+#endif
+#endif
 
 enum { W_ROWS = 4 };
 
@@ -229,6 +239,45 @@ INLINE void fill(const struct product *p, const struct kind *k, const uint8_t *r
 }
 
 /* Sums over one step, for four rows of W. */
+#if defined(LEVEL_IS_AVX2)
+INLINE float add_lanes(__m256 v)
+{
+    __m128 sum = _mm_add_ps(_mm256_castps256_ps128(v), _mm256_extractf128_ps(v, 1));
+    sum = _mm_add_ps(sum, _mm_movehl_ps(sum, sum));
+    return _mm_cvtss_f32(_mm_add_ss(sum, _mm_movehdup_ps(sum)));
+}
+
+/* Compilers add up the lanes after every group; this waits until the end of the step. */
+INLINE void multiply(const struct rounded *x, size_t row, size_t step, const struct kind *k,
+                     const struct step w[W_ROWS], float sum[W_ROWS])
+{
+    size_t at = row * x->steps + step, groups = STEP / k->group;
+    const uint8_t *q = x->q + at * STEP;
+    const float *s = (k->group == 16 ? x->s16 : x->s) + at * groups;
+    __m256 lanes[W_ROWS];
+    float mins[W_ROWS] = {0};
+    UNROLL_4 for (int r = 0; r < W_ROWS; r++) lanes[r] = _mm256_setzero_ps();
+    for (size_t g = 0; g < groups; g++) {
+        float d = k->rounding == ROUND_32 ? x->d[at * groups + g] : x->d[at];
+        __m256i dot[W_ROWS];
+        UNROLL_4 for (int r = 0; r < W_ROWS; r++) dot[r] = _mm256_setzero_si256();
+        UNROLL_4 for (size_t i = g * k->group; i < (g + 1) * k->group; i += 16)
+        {
+            __m256i xq = _mm256_cvtepi8_epi16(_mm_loadu_si128((const void *)(q + i)));
+            UNROLL_4 for (int r = 0; r < W_ROWS; r++) dot[r] = _mm256_add_epi32(
+                dot[r], _mm256_madd_epi16(xq, _mm256_loadu_si256((const void *)(w[r].q + i))));
+        }
+        UNROLL_4 for (int r = 0; r < W_ROWS; r++)
+        {
+            __m256 scale = _mm256_set1_ps(w[r].scale[g] * d);
+            lanes[r] = _mm256_fmadd_ps(_mm256_cvtepi32_ps(dot[r]), scale, lanes[r]);
+            if (k->min)
+                mins[r] += w[r].min[g] * s[g];
+        }
+    }
+    UNROLL_4 for (int r = 0; r < W_ROWS; r++) sum[r] = add_lanes(lanes[r]) + mins[r];
+}
+#else
 INLINE void multiply(const struct rounded *x, size_t row, size_t step, const struct kind *k,
                      const struct step w[W_ROWS], float sum[W_ROWS])
 {
@@ -249,6 +298,7 @@ INLINE void multiply(const struct rounded *x, size_t row, size_t step, const str
         }
     }
 }
+#endif
 
 INLINE void product(const struct product *p, const struct kind *k)
 {

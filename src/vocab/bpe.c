@@ -308,12 +308,10 @@ static bool put_line(const struct vocab *v, struct str line, struct work *w)
             return false;
         line = buf_str(&w->word);
     }
-    while (line.n) {
-        const char *next = line.n > 3 ? memmem(line.p + 3, line.n - 3, SPACE_MARK, 3) : NULL;
-        struct str word = {line.p, next ? (size_t)(next - line.p) : line.n};
-        if (!put_word(v, word, w))
+    for (size_t at = 0, end; at < line.n; at = end) {
+        end = find_space_mark(line, at + 1);
+        if (!put_word(v, (struct str){line.p + at, end - at}, w))
             return false;
-        line = (struct str){line.p + word.n, line.n - word.n};
     }
     return true;
 }

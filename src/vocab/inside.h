@@ -97,9 +97,9 @@ static inline token_id token_of(const struct vocab *v, struct str text)
 }
 
 /* False when memory is out. */
+bool token_list_grow(struct token_list *l);
 static inline bool token_push(struct token_list *l, token_id t)
 {
-    extern bool token_list_grow(struct token_list * l);
     if (l->n == l->size && !token_list_grow(l))
         return false;
     l->p[l->n++] = t;
@@ -148,6 +148,8 @@ int tokenize_plain(const struct vocab *v, struct str text, bool space_before, st
 void work_release(struct work *w);
 
 #define SPACE_MARK "\xE2\x96\x81" /* U+2581 */
+/* Where the next one is at or behind `from`; text.n when there is none. */
+size_t find_space_mark(struct str text, size_t from);
 
 int no_memory(struct err *err);
 

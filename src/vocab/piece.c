@@ -3,15 +3,12 @@
 
 static void put_unescaped(struct str text, struct buf *out)
 {
-    while (text.n) {
-        const char *p = memmem(text.p, text.n, SPACE_MARK, 3);
-        size_t n = p ? (size_t)(p - text.p) : text.n;
-        buf_add(out, text.p, n);
-        if (p) {
-            buf_putc(out, ' ');
-            n += 3;
-        }
-        text = (struct str){text.p + n, text.n - n};
+    for (size_t at = 0, next; at < text.n; at = next + 3) {
+        next = find_space_mark(text, at);
+        buf_add(out, text.p + at, next - at);
+        if (next == text.n)
+            break;
+        buf_putc(out, ' ');
     }
 }
 

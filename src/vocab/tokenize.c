@@ -3,8 +3,6 @@
 
 #include <stdlib.h>
 
-bool token_list_grow(struct token_list *l);
-
 bool token_list_grow(struct token_list *l)
 {
     size_t size = l->size ? 2 * l->size : 64;
@@ -49,14 +47,25 @@ static struct str escape(struct str text, bool space_before, struct buf *out)
     return buf_str(out);
 }
 
+size_t find_space_mark(struct str text, size_t from)
+{
+    for (size_t at = from; at + 3 <= text.n; at++) {
+        const char *p = memchr(text.p + at, (unsigned char)SPACE_MARK[0], text.n - at - 2);
+        if (!p)
+            break;
+        at = (size_t)(p - text.p);
+        if (!memcmp(p, SPACE_MARK, 3))
+            return at;
+    }
+    return text.n;
+}
+
 void find_segment_bytes(struct vocab *v)
 {
     for (size_t t = 0; t < v->map.n; t++) {
         struct str text = v->map.texts[t];
-        for (size_t i = 1; i + 3 <= text.n; i++) {
-            if (text.p[i] == SPACE_MARK[0] && !memcmp(text.p + i, SPACE_MARK, 3))
-                v->before_space[(unsigned char)text.p[i - 1]] = true;
-        }
+        for (size_t i = 1; (i = find_space_mark(text, i)) < text.n; i++)
+            v->before_space[(unsigned char)text.p[i - 1]] = true;
     }
 }
 
@@ -72,13 +81,11 @@ static bool claimed(struct str text, size_t from, size_t at)
 
 size_t segment_end(const struct vocab *v, struct str text, size_t from)
 {
-    for (size_t at = from + 1; at + 3 <= text.n; at++) {
-        const char *p = memmem(text.p + at, text.n - at, SPACE_MARK, 3);
-        if (!p)
-            break;
-        at = (size_t)(p - text.p);
-        if (!v->before_space[(unsigned char)p[-1]] && !claimed(text, from, at))
+    size_t at = from + 1;
+    while ((at = find_space_mark(text, at)) < text.n) {
+        if (!v->before_space[(unsigned char)text.p[at - 1]] && !claimed(text, from, at))
             return at;
+        at++;
     }
     return text.n;
 }

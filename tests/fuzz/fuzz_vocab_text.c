@@ -71,7 +71,7 @@ static void spm_vocab(struct file *f)
     static const char *const words[] = {"\xE2\x96\x81",   "\xE2\x96\x81t", "th",
                                         "\xE2\x96\x81th", "\xC3\xA9",      "\xC3\xA9\xC3\xA9"};
     memcpy(tokens + 256 + N_SPECIALS, words, sizeof words);
-    strcat(types, "111111");
+    memset(types + 256 + N_SPECIALS, '1', sizeof words / sizeof *words);
     key_str(f, "general.name", "phi-3"); /* special tokens take white space away */
     key_str(f, "tokenizer.ggml.model", "llama");
     key_strs(f, "tokenizer.ggml.tokens", tokens);
