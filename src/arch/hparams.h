@@ -9,6 +9,9 @@
 
 enum rope_scaling { ROPE_SCALING_NONE, ROPE_SCALING_LINEAR, ROPE_SCALING_YARN, ROPE_SCALING_LONGROPE };
 
+/* How a router's numbers become weights; numbered as in the key expert_gating_func. */
+enum moe_gating { MOE_SOFTMAX = 1, MOE_SIGMOID, MOE_SOFTMAX_OF_CHOSEN };
+
 /* Values that may differ from layer to layer. */
 struct hparams_layer {
     uint32_t n_head, n_head_kv, n_ff;
@@ -22,11 +25,24 @@ struct hparams {
     uint32_t n_embd_head_k, n_embd_head_v;
     uint32_t n_rot; /* dimensions of a head that are rotated */
     uint32_t n_expert;
+    uint32_t n_nextn; /* layers that guess further tokens: behind n_layer, not run */
     uint32_t
         n_swa; /* sliding window in tokens; 0: none. Like the next two, read by the families that have it */
     float norm_rms_eps;
     float attn_scale;          /* 0: 1 / sqrt(n_embd_head_k) */
     float final_logit_softcap; /* 0: none */
+
+    float embedding_scale, residual_scale,
+        logit_scale; /* 1: as they are. Read by the families that have them */
+
+    /* Mixtures of experts: hparams_moe reads the first, hparams_moe_router the others where a family has
+     * them. */
+    uint32_t n_expert_used, n_expert_groups, n_expert_groups_used; /* groups 0 or 1: none */
+    enum moe_gating moe_gating;
+    bool moe_norm;          /* the chosen weights are made to sum to 1 … */
+    float moe_scale;        /* … and multiplied by this; 0: not */
+    uint32_t n_layer_dense; /* leading layers without experts */
+    uint32_t moe_step;      /* of so many of the others the last has experts */
 
     float rope_freq_base, rope_freq_scale;
     float rope_freq_base_swa, rope_freq_scale_swa; /* of layers with a sliding window */
@@ -47,9 +63,16 @@ int hparams_read(struct hparams *h, const struct gguf *g, struct err *err);
  * key the number is `pattern`. */
 int hparams_swa_pattern(struct hparams *h, const struct gguf *g, uint32_t pattern, struct err *err);
 
+/* How many experts there are, are used, and their groups; refuses numbers that don't fit each other. */
+int hparams_moe(struct hparams *h, const struct gguf *g, struct err *err);
+/* Keys of the router: expert_weights_scale, expert_weights_norm, expert_gating_func (0 or absent: `gating`),
+ * leading_dense_block_count. */
+int hparams_moe_router(struct hparams *h, const struct gguf *g, enum moe_gating gating, struct err *err);
+
 /* A key of this architecture: "block_count" reads "llama.block_count". As gguf_u32 and gguf_f32. */
 int hparams_u32(const struct hparams *h, const struct gguf *g, const char *key, uint32_t *out,
                 struct err *err);
 int hparams_f32(const struct hparams *h, const struct gguf *g, const char *key, float *out, struct err *err);
+int hparams_bool(const struct hparams *h, const struct gguf *g, const char *key, bool *out, struct err *err);
 
 #endif
