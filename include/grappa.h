@@ -1,15 +1,13 @@
 /* grappa: GGUF language models on OpenVINO.
  *
- * The vocabulary is that of llama.h: a model is a file compiled for a device, a context holds sequences of tokens
- * with their memory (KV blocks), a batch is one step of many sequences, a decode computes it.
+ * The vocabulary is that of llama.h: a model is a file compiled for a device, a context holds sequences of
+ * tokens with their memory (KV blocks), a batch is one step of many sequences, a decode computes it.
  *
- * Ownership: what a …_load, …_open or …_new returns is freed by the matching …_free. Strings and arrays handed
- * out live as long as the object they came from, unless said otherwise. Options and batches are copied or used
- * only during the call.
- * Errors: a function that can fail takes `struct grappa_err *` last (may be NULL), returns NULL or -1 and fills it
- * with one line.
- * Threads: models and vocabularies are read-only and may be shared; a context, a sampler and a stream belong to one
- * thread at a time. */
+ * Ownership: what a …_load, …_open or …_new returns is freed by the matching …_free. Strings and arrays
+ * handed out live as long as the object they came from, unless said otherwise. Options and batches are copied
+ * or used only during the call. Errors: a function that can fail takes `struct grappa_err *` last (may be
+ * NULL), returns NULL or -1 and fills it with one line. Threads: models and vocabularies are read-only and
+ * may be shared; a context, a sampler and a stream belong to one thread at a time. */
 #ifndef GRAPPA_H
 #define GRAPPA_H
 
@@ -27,9 +25,9 @@ typedef int32_t grappa_token;
 #define GRAPPA_TOKEN_NONE (-1)
 
 struct grappa_err {
-    int exit_status;  /* for a command line: 1 failure at run time, 2 wrong usage; 0: no error */
-    int http_status;  /* for a server */
-    char text[512];   /* one line, UTF-8 */
+    int exit_status; /* for a command line: 1 failure at run time, 2 wrong usage; 0: no error */
+    int http_status; /* for a server */
+    char text[512];  /* one line, UTF-8 */
 };
 
 /* OpenVINO's version text, "2026.4.1-…". */
@@ -40,7 +38,7 @@ int grappa_log(int level, const char *file, struct grappa_err *err);
 
 /* ---- devices ---- */
 struct grappa_device {
-    char name[64];       /* "CPU", "GPU.0", … */
+    char name[64]; /* "CPU", "GPU.0", … */
     char full_name[128];
 };
 /* Fills up to `max`; returns how many there are, -1 on failure. */
@@ -63,25 +61,25 @@ void grappa_file_kv(const struct grappa_file *f, size_t i, struct grappa_kv *out
 
 struct grappa_tensor {
     const char *name;
-    const char *type;    /* GGML type, "Q4_K" */
+    const char *type; /* GGML type, "Q4_K" */
     uint32_t n_dims;
     uint64_t ne[4];
-    uint64_t size;       /* bytes in the file */
-    uint32_t part;       /* of a split file */
-    char runs_as[96];    /* what it becomes: "u4 g32 f16 scale, zero 8: exact", or "not used" */
+    uint64_t size;    /* bytes in the file */
+    uint32_t part;    /* of a split file */
+    char runs_as[96]; /* what it becomes: "u4 g32 f16 scale, zero 8: exact", or "not used" */
 };
 size_t grappa_file_n_tensors(const struct grappa_file *f);
 void grappa_file_tensor(const struct grappa_file *f, size_t i, struct grappa_tensor *out);
 
 struct grappa_file_info {
     const char *path;
-    char arch[64];       /* general.architecture */
-    char name[128];      /* general.name */
-    char type[64];       /* as llama-bench prints it: "llama 1B Q4_0" */
-    uint64_t size;       /* bytes of the tensors */
+    char arch[64];  /* general.architecture */
+    char name[128]; /* general.name */
+    char type[64];  /* as llama-bench prints it: "llama 1B Q4_0" */
+    uint64_t size;  /* bytes of the tensors */
     uint64_t n_params;
-    uint32_t version;    /* of the GGUF format */
-    bool supported;      /* the architecture can run here */
+    uint32_t version; /* of the GGUF format */
+    bool supported;   /* the architecture can run here */
 };
 void grappa_file_info(const struct grappa_file *f, struct grappa_file_info *out);
 /* Architectures that run, separated by spaces. */
@@ -102,8 +100,8 @@ bool grappa_vocab_is_eog(const struct grappa_vocab *v, grappa_token t);
 /* Ids of the text into out[max]. Returns the count, which may exceed max (then call again), or -1. */
 int64_t grappa_tokenize(const struct grappa_vocab *v, const char *text, size_t len, bool add_special,
                         bool parse_special, grappa_token *out, size_t max, struct grappa_err *err);
-/* Bytes of one token into out[max], not terminated; may cut characters (see grappa_stream). Returns the length,
- * which may exceed max. */
+/* Bytes of one token into out[max], not terminated; may cut characters (see grappa_stream). Returns the
+ * length, which may exceed max. */
 size_t grappa_token_piece(const struct grappa_vocab *v, grappa_token t, bool special, char *out, size_t max);
 
 /* Turns tokens into text that never ends in the middle of a character. */
@@ -119,15 +117,23 @@ struct grappa_property {
     const char *key, *value;
 };
 
-enum grappa_type { GRAPPA_TYPE_DEFAULT, GRAPPA_TYPE_F32, GRAPPA_TYPE_F16, GRAPPA_TYPE_BF16, GRAPPA_TYPE_U8, GRAPPA_TYPE_U4 };
+enum grappa_type {
+    GRAPPA_TYPE_DEFAULT,
+    GRAPPA_TYPE_F32,
+    GRAPPA_TYPE_F16,
+    GRAPPA_TYPE_BF16,
+    GRAPPA_TYPE_U8,
+    GRAPPA_TYPE_U4
+};
 /* "f32", "f16", "bf16", "u8" (also "q8_0"), "u4" (also "q4_0"); -1 when unknown. */
 int grappa_type_parse(const char *name, enum grappa_type *out);
 
-struct grappa_model_params { /* an all-zero one is the default */
-    const char *device;            /* NULL: "CPU" */
-    int32_t n_threads;             /* 0: OpenVINO's choice */
-    enum grappa_type precision;    /* of the inference; default: f32 on a CPU, elsewhere the device's choice */
-    enum grappa_type type_k, type_v; /* of the KV cache; default: f16 on a CPU, elsewhere the device's choice */
+struct grappa_model_params {    /* an all-zero one is the default */
+    const char *device;         /* NULL: "CPU" */
+    int32_t n_threads;          /* 0: OpenVINO's choice */
+    enum grappa_type precision; /* of the inference; default: f32 on a CPU, elsewhere the device's choice */
+    enum grappa_type type_k,
+        type_v; /* of the KV cache; default: f16 on a CPU, elsewhere the device's choice */
     const struct grappa_property *properties; /* handed to OpenVINO as they are */
     size_t n_properties;
     const char *const *override_kv; /* "key=type:value", as llama.cpp's --override-kv */
@@ -137,8 +143,8 @@ struct grappa_model_params { /* an all-zero one is the default */
     float rope_scale, rope_freq_base, rope_freq_scale;
     uint32_t yarn_orig_ctx;
     float yarn_ext_factor, yarn_attn_factor, yarn_beta_slow, yarn_beta_fast; /* ext: -1 or 0 = the file's */
-    bool repack;                   /* on a CPU too: weights repacked for OpenVINO's own products */
-    bool profile;                  /* count time by node type, see grappa_profile */
+    bool repack;  /* on a CPU too: weights repacked for OpenVINO's own products */
+    bool profile; /* count time by node type, see grappa_profile */
     /* Called now and then with 0…1; returning false stops the load. */
     bool (*progress)(float done, void *user);
     void *progress_user;
@@ -166,7 +172,8 @@ char *grappa_file_ir(const char *path, const char *device, size_t *len, struct g
 
 /* ---- context ---- */
 struct grappa_context_params { /* an all-zero one is the default */
-    uint32_t n_ctx;     /* positions of all sequences together; 0: the model's trained length, or what memory holds */
+    uint32_t
+        n_ctx; /* positions of all sequences together; 0: the model's trained length, or what memory holds */
     uint32_t n_batch;   /* most tokens of one inference; longer batches are computed in several; 0: 512 */
     uint32_t n_seq_max; /* sequences, ids 0 … n_seq_max-1; 0: 1 */
 };
@@ -179,8 +186,8 @@ void grappa_context_free(struct grappa_context *c);
 uint32_t grappa_n_ctx(const struct grappa_context *c);
 uint32_t grappa_n_batch(const struct grappa_context *c);
 
-/* One step: n tokens, each of a sequence, at a position, with or without logits wanted. Tokens of one sequence
- * stand in the order of their positions, which continue that sequence's length. */
+/* One step: n tokens, each of a sequence, at a position, with or without logits wanted. Tokens of one
+ * sequence stand in the order of their positions, which continue that sequence's length. */
 struct grappa_batch {
     size_t n;
     const grappa_token *token;
@@ -191,8 +198,8 @@ struct grappa_batch {
 
 /* Runs a batch. On failure no sequence has changed. */
 int grappa_decode(struct grappa_context *c, const struct grappa_batch *batch, struct grappa_err *err);
-/* Logits [n_vocab] of the i-th token of the last batch that wanted them, counted among those that did; negative i
- * counts from the end. Valid until the next decode. NULL when out of range. */
+/* Logits [n_vocab] of the i-th token of the last batch that wanted them, counted among those that did;
+ * negative i counts from the end. Valid until the next decode. NULL when out of range. */
 const float *grappa_logits(struct grappa_context *c, int32_t i);
 int32_t grappa_n_logits(const struct grappa_context *c);
 
@@ -203,7 +210,8 @@ int grappa_seq_trim(struct grappa_context *c, int32_t seq, int32_t n, struct gra
 /* dst becomes a copy of src (blocks are shared until written). */
 int grappa_seq_copy(struct grappa_context *c, int32_t src, int32_t dst, struct grappa_err *err);
 
-/* Time by node type since the model was loaded with `profile`: text of several lines, valid until the next call. */
+/* Time by node type since the model was loaded with `profile`: text of several lines, valid until the next
+ * call. */
 const char *grappa_profile(struct grappa_context *c);
 
 /* ---- sampling: names and defaults of llama.cpp's common_params_sampling ---- */
@@ -252,8 +260,9 @@ struct grappa_message {
 };
 /* The prompt of a conversation by the model's template (or `override`, a template's source or built-in name;
  * NULL: the file's). Freed with free(). */
-char *grappa_chat_apply(const struct grappa_vocab *v, const char *override, const struct grappa_message *messages,
-                        size_t n, bool add_generation_prompt, size_t *len, struct grappa_err *err);
+char *grappa_chat_apply(const struct grappa_vocab *v, const char *override,
+                        const struct grappa_message *messages, size_t n, bool add_generation_prompt,
+                        size_t *len, struct grappa_err *err);
 /* Whether the file has a template of its own. */
 bool grappa_has_chat_template(const struct grappa_vocab *v);
 

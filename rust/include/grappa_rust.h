@@ -1,8 +1,8 @@
 /* The C face of the Rust library: Jinja templates, rendered by minijinja in the manner of Python's Jinja2.
  *
  * No function panics, prints, or keeps a pointer after it has returned. A template may be rendered by several
- * threads at once. Error texts are one line of UTF-8, cut at a character boundary to fit `error_size` bytes with
- * the terminating NUL. */
+ * threads at once. Error texts are one line of UTF-8, cut at a character boundary to fit `error_size` bytes
+ * with the terminating NUL. */
 #ifndef GRAPPA_RUST_H
 #define GRAPPA_RUST_H
 
@@ -44,11 +44,11 @@ enum grappa_jinja_status {
 struct grappa_jinja *grappa_jinja_new(struct grappa_jinja_text source, char *error, size_t error_size);
 void grappa_jinja_free(struct grappa_jinja *t);
 
-/* Hands the output to `write` in pieces, also pieces of a render that fails later. `fuel` bounds the work: about
- * one unit for each instruction, and one for each 64 bytes that are made. */
-enum grappa_jinja_status grappa_jinja_render(const struct grappa_jinja *t, const struct grappa_jinja_var *vars,
-                                             size_t n_vars, uint64_t fuel,
-                                             bool (*write)(void *ctx, const char *p, size_t n), void *ctx,
-                                             char *error, size_t error_size);
+/* Hands the output to `write` in pieces, also pieces of a render that fails later. `fuel` bounds the work:
+ * about one unit for each instruction, and one for each 64 bytes that are made. */
+enum grappa_jinja_status grappa_jinja_render(const struct grappa_jinja *t,
+                                             const struct grappa_jinja_var *vars, size_t n_vars,
+                                             uint64_t fuel, bool (*write)(void *ctx, const char *p, size_t n),
+                                             void *ctx, char *error, size_t error_size);
 
 #endif

@@ -14,6 +14,9 @@
 #define TARGET __attribute__((target("avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx2,fma,f16c")))
 #define INLINE static inline __attribute__((always_inline)) TARGET
 
+/* With more rows of x, unpacking a panel of W once costs less. */
+enum { AVX512_MAX_FEW = 4 };
+
 struct step {
     __m512i q[4];
     __m512 scale, min;
@@ -294,10 +297,7 @@ INLINE void unpack_iq4_xs(const uint8_t *p, struct step *to)
 void avx512_round_32(const float *x, size_t cols, const struct rounded *to, size_t row);
 void avx512_round_256(const float *x, size_t cols, const struct rounded *to, size_t row);
 
-/* few_Q4_0, many_Q4_0, … */
-#define X(TYPE, ...)                                                                                         \
-    void avx512_few_##TYPE(const struct product *p);                                                         \
-    void avx512_many_##TYPE(const struct product *p);
+#define X(TYPE, ...) void avx512_few_##TYPE(const struct product *p);
 LINEAR_TYPES(X)
 #undef X
 

@@ -6,7 +6,7 @@
 #if defined(__x86_64__)
 #include "kernels/avx512.h"
 
-enum { MAX_W = 4, MAX_X = 4 };
+enum { MAX_W = 4, MAX_X = AVX512_MAX_FEW };
 
 struct kind {
     unpack_fn *unpack;
@@ -77,9 +77,9 @@ INLINE void add_step(const struct kind *k, const struct step *w, const struct x_
     }
 }
 
-/* y[i][n] for n_x rows of x from row i on and n_w rows of W. */
+/* y[c][r] for n_x rows of x and n_w rows of W. */
 INLINE void multiply(const struct product *p, const struct kind *k, const uint8_t *const w[MAX_W],
-                     const uint8_t *const next[MAX_W], int n_w, size_t i, int n_x, float y[MAX_X][MAX_W])
+                     const uint8_t *const next[MAX_W], int n_w, int n_x, float y[MAX_X][MAX_W])
 {
     uint8_t tail[MAX_W][STEP_MAX_BYTES];
     size_t steps = p->x->steps, whole = p->cols / STEP;
@@ -90,7 +90,7 @@ INLINE void multiply(const struct product *p, const struct kind *k, const uint8_
     UNROLL for (int r = 0; r < n_w; r++) UNROLL for (int c = 0; c < n_x; c++) sum[r][c] = _mm512_setzero_ps();
     for (size_t step = 0; step < steps; step++) {
         struct x_step x[MAX_X];
-        UNROLL for (int c = 0; c < n_x; c++) load_x(p->x, i + (size_t)c, step, k, &x[c]);
+        UNROLL for (int c = 0; c < n_x; c++) load_x(p->x, (size_t)c, step, k, &x[c]);
         UNROLL for (int r = 0; r < n_w; r++)
         {
             struct step s;
@@ -109,7 +109,7 @@ INLINE void multiply(const struct product *p, const struct kind *k, const uint8_
 
 /* All rows of W, n_w at a time; the last ones are done with the last row again in the places that are left.
  */
-INLINE void multiply_rows(const struct product *p, const struct kind *k, int n_w, size_t i, int n_x)
+INLINE void multiply_rows(const struct product *p, const struct kind *k, int n_w, int n_x)
 {
     float y[MAX_X][MAX_W];
     const uint8_t *w[MAX_W], *next[MAX_W];
@@ -119,25 +119,27 @@ INLINE void multiply_rows(const struct product *p, const struct kind *k, int n_w
             w[r] = product_row(p, row < p->last ? row : p->last - 1);
             next[r] = product_row(p, after < p->last ? after : p->last - 1);
         }
-        multiply(p, k, w, next, n_w, i, n_x, y);
+        multiply(p, k, w, next, n_w, n_x, y);
         for (size_t c = 0; c < (size_t)n_x; c++)
             for (size_t r = 0; r < (size_t)n_w && n + r < p->last; r++)
-                p->y[(i + c) * p->stride + n + r] = y[c][r];
+                p->y[c * p->stride + n + r] = y[c][r];
     }
 }
 
-/* Four rows of x at a time; W's rows then come from the cache again only when they fit, so many goes first.
- */
 INLINE void few(const struct product *p, const struct kind *k)
 {
-    for (size_t i = 0; i < p->m;) {
-        size_t left = p->m - i;
-        if (left >= 4)
-            multiply_rows(p, k, 4, i, 4), i += 4;
-        else if (left >= 2)
-            multiply_rows(p, k, 4, i, 2), i += 2;
-        else
-            multiply_rows(p, k, 4, i, 1), i += 1;
+    switch (p->m) {
+    case 1:
+        multiply_rows(p, k, 4, 1);
+        break;
+    case 2:
+        multiply_rows(p, k, 4, 2);
+        break;
+    case 3:
+        multiply_rows(p, k, 4, 3);
+        break;
+    default:
+        multiply_rows(p, k, 4, 4);
     }
 }
 

@@ -1,4 +1,4 @@
-/* Many rows of x: a panel of W, 32 rows by up to 512 columns, is unpacked once into the order that the
+/* Many rows of x: a panel of W, 32 rows by 256 columns, is unpacked once into the order that the
  * multiplying loop reads, [k / 4][row][4 bytes], and then meets every row of x, six at a time: 12 sums in
  * registers, two loads of W and six broadcast loads of x for each 12 multiplications.
  *
@@ -9,15 +9,7 @@
 #if defined(__x86_64__)
 #include "kernels/avx512.h"
 
-enum { ROWS = 32, LANES = 16, PANEL_STEPS = 2, MAX_X = 6 };
-
-struct kind {
-    unpack_fn *unpack;
-    size_t step_bytes;
-    int zero, group;
-    enum rounding rounding;
-    bool min;
-};
+enum { ROWS = 32, LANES = 16, MAX_X = 6 };
 
 /* One step of 32 rows; the second index is for 16 rows each. */
 struct panel {
@@ -26,8 +18,17 @@ struct panel {
     __m512 scale[STEP_MAX_GROUPS][2], min[STEP_MAX_GROUPS][2];
 };
 
+/* What the multiplying loops need to know of a type. Types with the same kind share them. */
+struct kind {
+    int group;
+    enum rounding rounding;
+    bool min;
+};
+
+typedef void multiply_fn(const struct product *p, const struct panel *w, size_t step, size_t first);
+
 /* Columns become rows, 16 by 16 of 32 bits. */
-INLINE void transpose(__m512i v[16])
+static TARGET void transpose(__m512i v[16])
 {
     __m512i t[16];
     for (int i = 0; i < 16; i += 2) {
@@ -55,52 +56,73 @@ INLINE void transpose(__m512i v[16])
     }
 }
 
-INLINE void transpose_groups(const __m512 rows[LANES], int n, __m512 to[][2], int half)
-{
-    __m512i v[16];
-    for (int i = 0; i < 16; i++)
-        v[i] = _mm512_castps_si512(rows[i]);
-    transpose(v);
-    for (int g = 0; g < n; g++)
-        to[g][half] = _mm512_castsi512_ps(v[g]);
-}
-
-/* Step `step` of 16 rows. */
-INLINE void fill_half(const struct product *p, const struct kind *k, size_t first, size_t step,
-                      struct panel *to, int half)
-{
+/* Row by row, in the order of the columns. */
+struct unpacked {
     __m512i q[4][LANES];
     __m512 scale[LANES], min[LANES];
-    uint8_t tail[STEP_MAX_BYTES];
-    for (size_t r = 0; r < LANES; r++) {
-        size_t n = first + r < p->last ? first + r : p->last - 1;
-        const uint8_t *row = product_row(p, n), *from = row + step * k->step_bytes;
-        if (k->rounding == ROUND_32 && step == p->cols / STEP) {
-            product_tail(p, row, k->step_bytes, tail);
-            from = tail;
-        }
-        struct step s;
-        k->unpack(from, &s);
-        for (int i = 0; i < 4; i++)
-            q[i][r] = _mm512_sub_epi8(s.q[i], _mm512_set1_epi8((char)k->zero));
-        scale[r] = s.scale;
-        if (k->min)
-            min[r] = s.min;
-    }
+};
+
+INLINE void unpack_row(unpack_fn *unpack, int zero, const uint8_t *from, size_t row, struct unpacked *to)
+{
+    struct step s;
+    s.min = _mm512_setzero_ps();
+    unpack(from, &s);
+    for (int i = 0; i < 4; i++)
+        to->q[i][row] = _mm512_sub_epi8(s.q[i], _mm512_set1_epi8((char)zero));
+    to->scale[row] = s.scale;
+    to->min[row] = s.min;
+}
+
+typedef void unpack_row_fn(const uint8_t *from, size_t row, struct unpacked *to);
+
+static TARGET void transpose_groups(__m512 rows[LANES], int groups, __m512 to[][2], int half)
+{
+    transpose((__m512i *)rows);
+    for (int g = 0; g < groups; g++)
+        to[g][half] = rows[g];
+}
+
+/* Half a panel out of 16 unpacked rows. */
+static TARGET void fill_half(struct unpacked *from, int group, struct panel *to, int half)
+{
     for (int i = 0; i < 4; i++) {
-        transpose(q[i]);
-        for (int j = 0; j < 16; j++)
-            to->q[16 * i + j][half] = q[i][j];
+        transpose(from->q[i]);
+        for (int j = 0; j < LANES; j++)
+            to->q[LANES * i + j][half] = from->q[i][j];
     }
-    int groups = STEP / k->group, quads = k->group / 4;
-    transpose_groups(scale, groups, to->scale, half);
-    if (k->min)
-        transpose_groups(min, groups, to->min, half);
+    int groups = STEP / group, quads = group / 4;
+    transpose_groups(from->scale, groups, to->scale, half);
+    transpose_groups(from->min, groups, to->min, half);
+    const __m512i bias = _mm512_set1_epi8((char)128);
     for (int g = 0; g < groups; g++) {
-        __m512i sum = _mm512_setzero_si512(), bias = _mm512_set1_epi8((char)128);
+        __m512i sum = _mm512_setzero_si512();
         for (int j = 0; j < quads; j++)
             sum = _mm512_dpbusd_epi32(sum, bias, to->q[g * quads + j][half]);
         to->start[g][half] = _mm512_sub_epi32(_mm512_setzero_si512(), sum);
+    }
+}
+
+/* Step `step` of 32 rows from row `first` on; the last row stands in for those behind the range. */
+static TARGET void fill(const struct product *p, unpack_row_fn *unpack, size_t step_bytes, int group,
+                        size_t first, size_t step, struct panel *to)
+{
+    struct unpacked rows;
+    uint8_t tail[STEP_MAX_BYTES];
+    for (int half = 0; half < 2; half++) {
+        for (size_t r = 0; r < LANES; r++) {
+            size_t n = first + (size_t)half * LANES + r;
+            const uint8_t *row = product_row(p, n < p->last ? n : p->last - 1),
+                          *from = row + step * step_bytes;
+            if (step == p->cols / STEP) {
+                product_tail(p, row, step_bytes, tail);
+                from = tail;
+            }
+            /* Two steps ahead; the hardware does not follow 32 streams. */
+            for (size_t line = 0; line < step_bytes; line += 64)
+                _mm_prefetch((const char *)row + (step + 2) * step_bytes + line, _MM_HINT_T1);
+            unpack(from, r, &rows);
+        }
+        fill_half(&rows, group, to, half);
     }
 }
 
@@ -178,59 +200,77 @@ INLINE void multiply(const struct rounded *x, const struct kind *k, const struct
     flush(to, n_x, sum, step == 0);
 }
 
+/* All rows of x times a panel: step `step` of 32 rows of W from row `first` on. */
 INLINE void multiply_all(const struct product *p, const struct kind *k, const struct panel *w, size_t step,
-                         size_t n, struct target *to)
+                         size_t first)
 {
-    size_t groups = (p->cols - step * STEP) / (size_t)k->group;
-    if (groups > (size_t)(STEP / k->group))
-        groups = (size_t)(STEP / k->group);
+    size_t rows = p->last - first < ROWS ? p->last - first : ROWS;
+    uint32_t mask = (uint32_t)((1ull << rows) - 1);
+    struct target to = {.stride = p->stride, .mask = {(__mmask16)mask, (__mmask16)(mask >> LANES)}};
+    size_t most = (size_t)(STEP / k->group), groups = (p->cols - step * STEP) / (size_t)k->group;
+    if (groups > most)
+        groups = most;
     for (size_t i = 0; i < p->m;) {
         size_t left = p->m - i;
-        to->y = p->y + i * p->stride + n;
+        to.y = p->y + i * p->stride + first;
         if (left >= 6)
-            multiply(p->x, k, w, i, 6, step, groups, to), i += 6;
+            multiply(p->x, k, w, i, 6, step, groups, &to), i += 6;
         else if (left >= 4)
-            multiply(p->x, k, w, i, 4, step, groups, to), i += 4;
+            multiply(p->x, k, w, i, 4, step, groups, &to), i += 4;
         else if (left >= 2)
-            multiply(p->x, k, w, i, 2, step, groups, to), i += 2;
+            multiply(p->x, k, w, i, 2, step, groups, &to), i += 2;
         else
-            multiply(p->x, k, w, i, 1, step, groups, to), i += 1;
+            multiply(p->x, k, w, i, 1, step, groups, &to), i += 1;
     }
 }
 
-INLINE void many(const struct product *p, const struct kind *k)
+#define MULTIPLY_NAME(group, rounding, min) multiply_##group##_##rounding##_##min
+#define MULTIPLY(group, rounding, min)                                                                       \
+    static TARGET void MULTIPLY_NAME(group, rounding, min)(const struct product *p, const struct panel *w,   \
+                                                           size_t step, size_t first)                        \
+    {                                                                                                        \
+        const struct kind k = {group, rounding, min};                                                        \
+        multiply_all(p, &k, w, step, first);                                                                 \
+    }
+MULTIPLY(32, ROUND_32, 0)
+MULTIPLY(32, ROUND_32, 1)
+MULTIPLY(32, ROUND_256, 0)
+MULTIPLY(32, ROUND_256, 1)
+MULTIPLY(16, ROUND_256, 0)
+MULTIPLY(16, ROUND_256, 1)
+
+static TARGET void many(const struct product *p, unpack_row_fn *unpack, size_t step_bytes, int group,
+                        multiply_fn *multiply_panel)
 {
     struct panel w;
-    for (size_t n = p->first; n < p->last; n += ROWS) {
-        size_t rows = p->last - n < ROWS ? p->last - n : ROWS;
-        uint32_t mask = (uint32_t)((1ull << rows) - 1);
-        struct target to = {.stride = p->stride, .mask = {(__mmask16)mask, (__mmask16)(mask >> LANES)}};
+    for (size_t n = p->first; n < p->last; n += ROWS)
         for (size_t step = 0; step < p->x->steps; step++) {
-            fill_half(p, k, n, step, &w, 0);
-            fill_half(p, k, n + LANES, step, &w, 1);
-            multiply_all(p, k, &w, step, n, &to);
+            fill(p, unpack, step_bytes, group, n, step, &w);
+            multiply_panel(p, &w, step, n);
         }
-    }
 }
 
 #define X(TYPE, name, zero, group, rounding, min)                                                            \
-    TARGET void avx512_many_##TYPE(const struct product *p)                                                  \
+    static TARGET void unpack_row_##name(const uint8_t *from, size_t row, struct unpacked *to)               \
     {                                                                                                        \
-        const struct kind k = {unpack_##name, STEP_BYTES(TYPE), zero, group, rounding, min};                 \
-        many(p, &k);                                                                                         \
+        unpack_row(unpack_##name, zero, from, row, to);                                                      \
+    }                                                                                                        \
+    static TARGET void many_##name(const struct product *p)                                                  \
+    {                                                                                                        \
+        many(p, unpack_row_##name, STEP_BYTES(TYPE), group, MULTIPLY_NAME(group, rounding, min));            \
     }
 LINEAR_TYPES(X)
 #undef X
 
 const struct linear_kernels linear_avx512 = {
-    .max_few = 8,
+    .max_few = AVX512_MAX_FEW,
     .step = ROWS,
     .biased = true,
     .round = {avx512_round_32, avx512_round_256},
 #define X(TYPE, ...) [GGML_##TYPE] = avx512_few_##TYPE,
     .few = {LINEAR_TYPES(X)},
 #undef X
-#define X(TYPE, ...) [GGML_##TYPE] = avx512_many_##TYPE,
+#define X(TYPE, name, ...) [GGML_##TYPE] = many_##name,
     .many = {LINEAR_TYPES(X)},
 #undef X
 };

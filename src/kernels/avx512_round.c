@@ -9,6 +9,13 @@ INLINE float to_f16(float f)
     return _mm_cvtss_f32(_mm_cvtph_ps(_mm_cvtps_ph(_mm_set_ss(f), _MM_FROUND_TO_NEAREST_INT)));
 }
 
+/* Never below -128, which is what NaN and infinity (of a scale too small to be inverted) become in ggml's
+ * bytes. */
+INLINE __m512i rounded_i32(__m512 x, __m512 inverse)
+{
+    return _mm512_max_epi32(_mm512_cvtps_epi32(_mm512_mul_ps(x, inverse)), _mm512_set1_epi32(-128));
+}
+
 INLINE void store_q(uint8_t *to, __m512i q, bool biased)
 {
     __m128i bytes = _mm512_cvtsepi32_epi8(q);
@@ -34,8 +41,8 @@ TARGET void avx512_round_32(const float *x, size_t cols, const struct rounded *t
         __m512 a = _mm512_loadu_ps(x + k), b = _mm512_loadu_ps(x + k + 16);
         float max = _mm512_reduce_max_ps(_mm512_max_ps(_mm512_abs_ps(a), _mm512_abs_ps(b)));
         __m512 inverse = _mm512_set1_ps(max != 0 ? 127 / max : 0);
-        __m512i qa = _mm512_cvtps_epi32(_mm512_mul_ps(a, inverse));
-        __m512i qb = _mm512_cvtps_epi32(_mm512_mul_ps(b, inverse));
+        __m512i qa = rounded_i32(a, inverse);
+        __m512i qb = rounded_i32(b, inverse);
         store_q(q, qa, to->biased);
         store_q(q + 16, qb, to->biased);
         float scale = max / 127;
@@ -70,7 +77,7 @@ TARGET void avx512_round_256(const float *x, size_t cols, const struct rounded *
         float max = farthest(v), inverse = max != 0 ? -127 / max : 0, d = max != 0 ? 1 / inverse : 0;
         int sum[16];
         for (int i = 0; i < 16; i++) {
-            __m512i r = _mm512_cvtps_epi32(_mm512_mul_ps(v[i], _mm512_set1_ps(inverse)));
+            __m512i r = rounded_i32(v[i], _mm512_set1_ps(inverse));
             store_q(q + 16 * i, r, to->biased);
             sum[i] = _mm512_reduce_add_epi32(r);
         }

@@ -90,7 +90,7 @@ class GgufLinear : public ov::op::Op {
         else if (form->parts)
             parts(m, x, out);
         else
-            each_piece(linear->rows, [&](size_t first, size_t last) {
+            each_piece(m, linear->rows, [&](size_t first, size_t last) {
                 linear_multiply(linear, m, x, first, last, out[0].data<float>());
             });
         return true;
@@ -136,14 +136,16 @@ class GgufLinear : public ov::op::Op {
                           });
     }
 
-    // Calls fn(first, last) over rows in pieces of whole steps, on all threads: small enough that an unlucky
-    // thread doesn't keep the others waiting, large enough that handing them out costs nothing.
-    template <typename Fn> static void each_piece(size_t rows, Fn fn)
+    // Calls fn(first, last) over the rows of W in pieces of whole steps, on all threads. With few rows of x
+    // memory is what one waits for: long pieces keep its prefetchers going. With many, shorter ones keep an
+    // unlucky thread from being waited for.
+    template <typename Fn> static void each_piece(size_t m, size_t rows, Fn fn)
     {
         size_t step = linear_step(), steps = (rows + step - 1) / step;
-        size_t threads = static_cast<size_t>(tbb::this_task_arena::max_concurrency());
+        size_t pieces =
+            static_cast<size_t>(tbb::this_task_arena::max_concurrency()) * (m <= few_rows ? 2 : 8);
         tbb::parallel_for(
-            tbb::blocked_range<size_t>(0, steps, steps / (threads * 8) + 1),
+            tbb::blocked_range<size_t>(0, steps, (steps + pieces - 1) / pieces),
             [&](const tbb::blocked_range<size_t> &r) {
                 fn(r.begin() * step, r.end() * step < rows ? r.end() * step : rows);
             },
@@ -153,7 +155,7 @@ class GgufLinear : public ov::op::Op {
     // Each part into its own output.
     void parts(size_t m, const void *x, ov::TensorVector &out) const
     {
-        each_piece(linear->rows, [&](size_t first, size_t last) {
+        each_piece(m, linear->rows, [&](size_t first, size_t last) {
             size_t begin = 0;
             for (int i = 0; i < linear->n_parts; i++) {
                 size_t rows = linear->part[i].rows, end = begin + rows;
@@ -169,7 +171,7 @@ class GgufLinear : public ov::op::Op {
     void gated(size_t m, const void *x, float *y) const
     {
         size_t rows = linear->rows / 2;
-        each_piece(rows, [&](size_t first, size_t last) {
+        each_piece(m, rows, [&](size_t first, size_t last) {
             thread_local Scratch scratch;
             size_t step = linear_step(), width = step * (m < 64 ? (last - first + step - 1) / step : 1);
             float *gate = static_cast<float *>(scratch.get(2 * m * width * sizeof(float)));

@@ -97,9 +97,9 @@ static inline token_id token_of(const struct vocab *v, struct str text)
 }
 
 /* False when memory is out. */
+bool token_list_grow(struct token_list *l);
 static inline bool token_push(struct token_list *l, token_id t)
 {
-    extern bool token_list_grow(struct token_list * l);
     if (l->n == l->size && !token_list_grow(l))
         return false;
     l->p[l->n++] = t;

@@ -5,7 +5,8 @@
 #include <ctype.h>
 #include <stdlib.h>
 
-/* Texts that give a role when no key of the file does; the first one that is a token counts. */
+/* Texts that give a role when no key of the file does; the first one that is a token counts. (llama.cpp takes
+ * the one that its hash map lists first. Which one it is has no bearing on where generations end.) */
 static const struct {
     enum vocab_role role;
     const char *text;

@@ -3,8 +3,6 @@
 
 #include <stdlib.h>
 
-bool token_list_grow(struct token_list *l);
-
 bool token_list_grow(struct token_list *l)
 {
     size_t size = l->size ? 2 * l->size : 64;

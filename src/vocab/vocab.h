@@ -16,9 +16,16 @@ typedef int32_t token_id;
 #define TOKEN_NONE (-1)
 
 enum vocab_attr { /* bits, values of tokenizer.ggml.token_type mapped as llama.cpp's llama_token_attr */
-    VOCAB_ATTR_UNKNOWN = 1, VOCAB_ATTR_UNUSED = 2, VOCAB_ATTR_NORMAL = 4, VOCAB_ATTR_CONTROL = 8,
-    VOCAB_ATTR_USER_DEFINED = 16, VOCAB_ATTR_BYTE = 32, VOCAB_ATTR_NORMALIZED = 64, VOCAB_ATTR_LSTRIP = 128,
-    VOCAB_ATTR_RSTRIP = 256, VOCAB_ATTR_SINGLE_WORD = 512,
+                  VOCAB_ATTR_UNKNOWN = 1,
+                  VOCAB_ATTR_UNUSED = 2,
+                  VOCAB_ATTR_NORMAL = 4,
+                  VOCAB_ATTR_CONTROL = 8,
+                  VOCAB_ATTR_USER_DEFINED = 16,
+                  VOCAB_ATTR_BYTE = 32,
+                  VOCAB_ATTR_NORMALIZED = 64,
+                  VOCAB_ATTR_LSTRIP = 128,
+                  VOCAB_ATTR_RSTRIP = 256,
+                  VOCAB_ATTR_SINGLE_WORD = 512,
 };
 
 struct vocab;
@@ -29,8 +36,8 @@ struct vocab *vocab_new(const struct gguf *g, struct err *err);
 void vocab_free(struct vocab *v);
 
 int32_t vocab_n_tokens(const struct vocab *v);
-const char *vocab_model(const struct vocab *v); /* "gpt2", "llama", "none", … */
-struct str vocab_text(const struct vocab *v, token_id t);  /* as in the file; empty when out of range */
+const char *vocab_model(const struct vocab *v);           /* "gpt2", "llama", "none", … */
+struct str vocab_text(const struct vocab *v, token_id t); /* as in the file; empty when out of range */
 float vocab_score(const struct vocab *v, token_id t);
 uint32_t vocab_attr(const struct vocab *v, token_id t);
 bool vocab_is_eog(const struct vocab *v, token_id t);
@@ -53,8 +60,8 @@ struct token_list {
 };
 
 /* Appends the ids of `text` (any bytes; invalid UTF-8 is handled as llama.cpp does). add_special puts
- * BOS/EOS where the file wants them; parse_special recognises control tokens in the text. Time is linear in the
- * text's length up to a logarithm. -1 on failure. */
+ * BOS/EOS where the file wants them; parse_special recognises control tokens in the text. Time is linear in
+ * the text's length up to a logarithm. -1 on failure. */
 int vocab_tokenize(const struct vocab *v, struct str text, bool add_special, bool parse_special,
                    struct token_list *out, struct err *err);
 
@@ -71,8 +78,8 @@ struct utf8_stream {
     unsigned char held[4];
     int n;
 };
-/* Appends to out all of the held bytes and `bytes` except a beginning of a character at the end, which is held
- * back. Bytes that can't belong to any character are passed on as they are. */
+/* Appends to out all of the held bytes and `bytes` except a beginning of a character at the end, which is
+ * held back. Bytes that can't belong to any character are passed on as they are. */
 void utf8_stream_add(struct utf8_stream *s, struct str bytes, struct buf *out);
 void utf8_stream_end(struct utf8_stream *s, struct buf *out); /* what is still held, as it is */
 

@@ -135,7 +135,7 @@ static void round_row(uint32_t type, const float *x, size_t cols, double *to, do
         float d = is_k(type) ? (max == 0 ? 0 : 1 / times) : max / 127;
         double sum = 0, stored = is_k(type) ? (double)d : (double)f16(d);
         for (size_t i = 0; i < n; i++) {
-            float q = rintf(x[k + i] * times);
+            float q = isfinite(times) ? rintf(x[k + i] * times) : 0;
             sum += (double)q;
             to[k + i] = (double)q * stored;
         }
@@ -279,10 +279,100 @@ static void test_shapes(void **unused)
     }
 }
 
+/* Parts of several types, one of them with its rows in another order, in ranges that begin and end anywhere.
+ */
+static void test_parts(void **unused)
+{
+    (void)unused;
+    enum { COLS = 512, M = 11, ROWS = 24 };
+    static const uint32_t types[LINEAR_MAX_PARTS] = {GGML_Q4_K, GGML_Q6_K, GGML_Q8_0, GGML_Q4_1};
+    static const size_t ms[] = {1, 3, M}, cuts[] = {0, 1, 23, 25, 40, 41, 70, ROWS * LINEAR_MAX_PARTS};
+    struct problem part[LINEAR_MAX_PARTS];
+    struct linear l = {COLS, ROWS * LINEAR_MAX_PARTS, LINEAR_MAX_PARTS, {{0}}};
+    uint32_t map[ROWS];
+    for (uint32_t i = 0; i < ROWS; i++)
+        map[i] = i * 7 % ROWS;
+    for (int i = 0; i < LINEAR_MAX_PARTS; i++) {
+        problem_init(&part[i], types[i], M, ROWS, COLS);
+        memcpy(part[i].x, part[0].x, M * COLS * sizeof(float));
+        problem_solve(&part[i]);
+        l.part[i] = part[i].l.part[0];
+    }
+    l.part[1].row_map = l.part[3].row_map = map;
+    float *y = malloc(M * l.rows * sizeof *y);
+    for (int isa = 0; isa < LINEAR_N_ISA; isa++)
+        for (size_t c = 0; c < 3 && linear_has_isa((enum linear_isa)isa); c++) {
+            size_t m = ms[c];
+            linear_set_isa((enum linear_isa)isa);
+            void *scratch = aligned_alloc(64, (linear_scratch_size(&l, m) + 63) / 64 * 64);
+            linear_quantize(&l, m, part[0].x, 0, m, scratch);
+            for (size_t i = 0; i + 1 < sizeof cuts / sizeof cuts[0]; i++)
+                linear_multiply(&l, m, scratch, cuts[i], cuts[i + 1], y);
+            for (size_t i = 0; i < m; i++)
+                for (size_t n = 0; n < l.rows; n++) {
+                    const struct problem *p = &part[n / ROWS];
+                    size_t row = l.part[n / ROWS].row_map ? map[n % ROWS] : n % ROWS;
+                    double expected = p->expected[i * ROWS + row], limit = p->limit[i * ROWS + row];
+                    if (!(fabs((double)y[i * l.rows + n] - expected) <= 1e-6 * limit))
+                        fail_msg("%s, m %zu: y[%zu][%zu] is %g, not %g", isa_name[isa], m, i, n,
+                                 (double)y[i * l.rows + n], expected);
+                }
+            free(scratch);
+        }
+    free(y);
+    for (int i = 0; i < LINEAR_MAX_PARTS; i++)
+        problem_release(&part[i]);
+}
+
+/* Rows of nothing but zeros, and values at the ends of what 8 bits with an f16 scale hold. A block whose
+ * values are too small for such a scale has no part in a sum, as in ggml. */
+static void test_extremes(void **unused)
+{
+    (void)unused;
+    static const float sizes[] = {0, 1e-42f, 1e-8f, 1e-4f, 1e3f, 4e6f};
+    for (size_t t = 0; t < N_TYPES; t++)
+        for (size_t z = 0; z < sizeof sizes / sizeof sizes[0]; z++)
+            for (size_t m = 2; m <= 16; m += 14) {
+                /* Q8_1's sums are f16 and become infinite sooner. */
+                if (sizes[z] > 1e6f && (all_types[t] == GGML_Q4_1 || all_types[t] == GGML_Q5_1))
+                    continue;
+                struct problem p;
+                problem_init(&p, all_types[t], m, 20, 512);
+                /* The same size everywhere, and one step of it among other values. */
+                for (size_t i = 0; i < m * 512; i++)
+                    if (i / 512 % 2 == 0 || i % 512 < 256)
+                        p.x[i] *= sizes[z];
+                /* The largest value twice, with both signs. */
+                p.x[3] = -(p.x[7] = 1.5f * sizes[z]);
+                problem_solve(&p);
+                for (size_t i = 0; i < m * 20; i++)
+                    p.plain[i] = p.expected[i];
+                check_isas(&p);
+                problem_release(&p);
+            }
+}
+
+static void test_supports(void **unused)
+{
+    (void)unused;
+    size_t n = 0;
+    for (uint32_t type = 0; type < 100; type++)
+        n += linear_supports(type);
+    for (size_t t = 0; t < N_TYPES; t++)
+        assert_true(linear_supports(all_types[t]));
+    assert_int_equal(n, N_TYPES);
+    assert_false(linear_supports(UINT32_MAX));
+    assert_true(linear_has_isa(LINEAR_PORTABLE));
+    assert_true(linear_has_isa(linear_isa()));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_supports),
         cmocka_unit_test(test_shapes),
+        cmocka_unit_test(test_parts),
+        cmocka_unit_test(test_extremes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
