@@ -7,7 +7,7 @@
 #include <string.h>
 
 /* Values of gate and up that a piece keeps in the cache between the products and the activation. */
-enum { CACHED = 1 << 14, FEW = 4, PIECES_PER_THREAD = 8 };
+enum { CACHED = 1 << 14, FEW = 4 };
 
 /* ---- the scratch ---- */
 
@@ -96,11 +96,13 @@ static size_t steps_of(size_t rows)
     return (rows + linear_step() - 1) / linear_step();
 }
 
-/* Steps of rows in a piece: few enough that no thread waits long for the last one. */
-static size_t width_of(size_t n_active, size_t rows, size_t n_threads)
+/* Steps of rows in a piece. With few rows of x memory is what one waits for, and long pieces keep its
+ * prefetchers going; with many, short ones keep an unlucky thread from being waited for. */
+static size_t width_of(const struct experts_run *r, size_t rows, size_t n_threads)
 {
-    size_t steps = steps_of(rows), width = n_active * steps / (n_threads * PIECES_PER_THREAD) + 1;
-    return width < steps ? width : steps;
+    size_t pieces = n_threads * (r->m <= FEW ? 2 : 8), steps = steps_of(rows);
+    size_t width = (r->n_active * steps + pieces - 1) / pieces;
+    return width > steps ? steps : width ? width : 1;
 }
 
 int experts_begin(struct experts_run *r, const struct experts *e, size_t m, size_t k, const float *x,
@@ -110,8 +112,8 @@ int experts_begin(struct experts_run *r, const struct experts *e, size_t m, size
     lay_out(r, scratch);
     if (sort_pairs(r, ids) < 0)
         return -1;
-    r->width[0] = width_of(r->n_active, e->ff, n_threads);
-    r->width[1] = width_of(r->n_active, e->cols, n_threads);
+    r->width[0] = width_of(r, e->ff, n_threads);
+    r->width[1] = width_of(r, e->cols, n_threads);
     return 0;
 }
 
