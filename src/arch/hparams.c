@@ -16,8 +16,8 @@ static const struct field {
     {"context_length", U32, true, offsetof(struct hparams, n_ctx_train)},
     {"embedding_length", U32, true, offsetof(struct hparams, n_embd)},
     {"block_count", U32, true, offsetof(struct hparams, n_layer)},
-    {"nextn_predict_layers", U32, false, offsetof(struct hparams, n_nextn)},
     {"expert_count", U32, false, offsetof(struct hparams, n_expert)},
+    {"nextn_predict_layers", U32, false, offsetof(struct hparams, n_nextn)},
     {"attention.layer_norm_rms_epsilon", F32, true, offsetof(struct hparams, norm_rms_eps)},
     {"rope.freq_base", F32, false, offsetof(struct hparams, rope_freq_base)},
     {"rope.scaling.original_context_length", U32, false, offsetof(struct hparams, n_ctx_orig)},
@@ -53,6 +53,12 @@ int hparams_f32(const struct hparams *h, const struct gguf *g, const char *key, 
 {
     char k[128];
     return gguf_f32(g, full_key(h, key, k, sizeof k), out, err);
+}
+
+int hparams_bool(const struct hparams *h, const struct gguf *g, const char *key, bool *out, struct err *err)
+{
+    char k[128];
+    return gguf_bool(g, full_key(h, key, k, sizeof k), out, err);
 }
 
 static int read_fields(struct hparams *h, const struct gguf *g, struct err *err)
@@ -182,6 +188,11 @@ int hparams_read(struct hparams *h, const struct gguf *g, struct err *err)
         .rope_freq_base_swa = 10000.0f,
         .rope_freq_scale_swa = 1.0f,
         .rope_attn_factor = 1.0f,
+        .embedding_scale = 1.0f,
+        .residual_scale = 1.0f,
+        .logit_scale = 1.0f,
+        .moe_gating = MOE_SOFTMAX,
+        .moe_step = 1,
         .yarn_ext_factor = -1.0f,
         .yarn_attn_factor = 1.0f,
         .yarn_beta_fast = 32.0f,
@@ -198,8 +209,8 @@ int hparams_read(struct hparams *h, const struct gguf *g, struct err *err)
     if (h->n_layer == 0 || h->n_layer > HPARAMS_MAX_LAYERS)
         return err_set(err, ERR_FORMAT, "key %s.block_count: %u layers is out of range", h->arch, h->n_layer);
     if (h->n_nextn >= h->n_layer)
-        return err_set(err, ERR_FORMAT, "key %s.nextn_predict_layers: %u of %u layers", h->arch, h->n_nextn,
-                       h->n_layer);
+        return err_set(err, ERR_FORMAT, "key %s.nextn_predict_layers: %u of %u layers leave none", h->arch,
+                       h->n_nextn, h->n_layer);
     h->n_layer -= h->n_nextn;
     if (h->n_embd == 0 || h->n_embd > 1 << 20)
         return err_set(err, ERR_FORMAT, "key %s.embedding_length: %u is out of range", h->arch, h->n_embd);
@@ -278,5 +289,45 @@ int hparams_recurrent_pattern(struct hparams *h, const struct gguf *g, struct er
         return err_set(err, ERR_FORMAT, "key %s has no flag for each of %u layers", name, h->n_layer);
     for (uint32_t il = 0; il < h->n_layer; il++)
         h->layer[il].recurrent = kv ? gguf_i64_at(kv, il) != 0 : (il + 1) % interval != 0;
+    return 0;
+}
+
+int hparams_moe(struct hparams *h, const struct gguf *g, struct err *err)
+{
+    if (hparams_u32(h, g, "expert_used_count", &h->n_expert_used, err) < 0 ||
+        hparams_u32(h, g, "expert_group_count", &h->n_expert_groups, err) < 0 ||
+        hparams_u32(h, g, "expert_group_used_count", &h->n_expert_groups_used, err) < 0)
+        return -1;
+    if (h->n_expert == 0 || h->n_expert > 65536)
+        return err_set(err, ERR_FORMAT, "key %s.expert_count: %u is out of range", h->arch, h->n_expert);
+    if (h->n_expert_used == 0 || h->n_expert_used > h->n_expert)
+        return err_set(err, ERR_FORMAT, "key %s.expert_used_count: %u of %u experts", h->arch,
+                       h->n_expert_used, h->n_expert);
+    uint32_t groups = h->n_expert_groups, used = h->n_expert_groups_used;
+    if (groups <= 1)
+        return 0;
+    /* The two best of a group speak for it. */
+    if (h->n_expert % groups != 0 || h->n_expert / groups < 2)
+        return err_set(err, ERR_FORMAT, "key %s.expert_group_count: %u experts don't make %u groups", h->arch,
+                       h->n_expert, groups);
+    if (used == 0 || used > groups || (uint64_t)used * (h->n_expert / groups) < h->n_expert_used)
+        return err_set(err, ERR_FORMAT, "key %s.expert_group_used_count: %u of %u groups for %u experts",
+                       h->arch, used, groups, h->n_expert_used);
+    return 0;
+}
+
+int hparams_moe_router(struct hparams *h, const struct gguf *g, enum moe_gating gating, struct err *err)
+{
+    uint32_t number = 0;
+    if (hparams_f32(h, g, "expert_weights_scale", &h->moe_scale, err) < 0 ||
+        hparams_bool(h, g, "expert_weights_norm", &h->moe_norm, err) < 0 ||
+        hparams_u32(h, g, "expert_gating_func", &number, err) < 0 ||
+        hparams_u32(h, g, "leading_dense_block_count", &h->n_layer_dense, err) < 0)
+        return -1;
+    h->moe_gating = number == 0 ? gating : (enum moe_gating)number;
+    if (number > MOE_SOFTMAX_OF_CHOSEN)
+        return err_set(err, ERR_UNSUPPORTED, "key %s.expert_gating_func: %u is unknown", h->arch, number);
+    if (h->moe_gating == 0)
+        return err_set(err, ERR_FORMAT, "key %s.expert_gating_func is missing", h->arch);
     return 0;
 }

@@ -9,6 +9,9 @@
 
 enum rope_scaling { ROPE_SCALING_NONE, ROPE_SCALING_LINEAR, ROPE_SCALING_YARN, ROPE_SCALING_LONGROPE };
 
+/* How a router's numbers become weights; numbered as in the key expert_gating_func. */
+enum moe_gating { MOE_SOFTMAX = 1, MOE_SIGMOID, MOE_SOFTMAX_OF_CHOSEN };
+
 /* Values that may differ from layer to layer. */
 struct hparams_layer {
     uint32_t n_head, n_head_kv, n_ff; /* no heads, or none of keys: no attention */
@@ -31,10 +34,21 @@ struct hparams {
     /* Recurrent layers: taps of the convolution, channels, width of a state's row, heads, groups of heads
      * that share keys (see hparams_recurrent). */
     uint32_t ssm_conv, ssm_inner, ssm_state, ssm_heads, ssm_groups;
-    float attn_scale;                                   /* 0: 1 / sqrt(n_embd_head_k) */
-    float final_logit_softcap;                          /* 0: none */
-    float logit_scale, residual_scale, embedding_scale; /* factors; 0: none */
-    uint32_t n_shortconv;                               /* taps of a short convolution */
+    float attn_scale;          /* 0: 1 / sqrt(n_embd_head_k) */
+    float final_logit_softcap; /* 0: none */
+    uint32_t n_shortconv;      /* taps of a short convolution */
+
+    float embedding_scale, residual_scale,
+        logit_scale; /* 1: as they are. Read by the families that have them */
+
+    /* Mixtures of experts: hparams_moe reads the first, hparams_moe_router the others where a family has
+     * them. */
+    uint32_t n_expert_used, n_expert_groups, n_expert_groups_used; /* groups 0 or 1: none */
+    enum moe_gating moe_gating;
+    bool moe_norm;          /* the chosen weights are made to sum to 1 … */
+    float moe_scale;        /* … and multiplied by this; 0: not */
+    uint32_t n_layer_dense; /* leading layers without experts */
+    uint32_t moe_step;      /* of so many of the others the last has experts */
 
     float rope_freq_base, rope_freq_scale;
     float rope_freq_base_swa, rope_freq_scale_swa; /* of layers with a sliding window */
@@ -61,10 +75,16 @@ int hparams_recurrent(struct hparams *h, const struct gguf *g, struct err *err);
 /* Marks the recurrent layers: by the key attention.recurrent_layers (a flag for each), or all but every n-th
  * layer, n by the key full_attention_interval, else 4. */
 int hparams_recurrent_pattern(struct hparams *h, const struct gguf *g, struct err *err);
+/* How many experts there are, are used, and their groups; refuses numbers that don't fit each other. */
+int hparams_moe(struct hparams *h, const struct gguf *g, struct err *err);
+/* Keys of the router: expert_weights_scale, expert_weights_norm, expert_gating_func (0 or absent: `gating`),
+ * leading_dense_block_count. */
+int hparams_moe_router(struct hparams *h, const struct gguf *g, enum moe_gating gating, struct err *err);
 
 /* A key of this architecture: "block_count" reads "llama.block_count". As gguf_u32 and gguf_f32. */
 int hparams_u32(const struct hparams *h, const struct gguf *g, const char *key, uint32_t *out,
                 struct err *err);
 int hparams_f32(const struct hparams *h, const struct gguf *g, const char *key, float *out, struct err *err);
+int hparams_bool(const struct hparams *h, const struct gguf *g, const char *key, bool *out, struct err *err);
 
 #endif

@@ -221,6 +221,21 @@ static bool block_product(struct net *n, ir_val x, const char *form, int count,
     return true;
 }
 
+static bool block_experts(struct net *n, const struct experts_call *c, ir_val *out)
+{
+    int index = linear_isa() == LINEAR_PORTABLE ? -1 : weights_experts(n->w, n->g, c->experts);
+    if (index < 0)
+        return false;
+    struct ir_out outs[] = {{IR_F32, IR_SHAPE(IR_DYN, (int64_t)c->experts->cols)}};
+    char number[16];
+    snprintf(number, sizeof number, "%d", index);
+    struct ir_attr attr[] = {{"index", number}};
+    ir_name(n->g, "experts");
+    ir_node(n->g, "GgufExperts", "grappa", 3, (ir_val[]){c->x, c->ids, c->weights}, 1, attr, 0, NULL, 1, outs,
+            out);
+    return true;
+}
+
 static const struct lowering paged = {
     .name = "paged",
     .begin = paged_begin,
@@ -239,6 +254,7 @@ static const struct lowering paged_blocks = {
     .begin = paged_begin,
     .attention = paged_attention,
     .blocks = block_product,
+    .experts = block_experts,
     .rope = fused_rope,
     .conv = paged_conv,
     .delta = paged_delta,

@@ -55,6 +55,12 @@ ir_val net_wanted_rows(struct net *n, uint32_t il, ir_val x)
     return il + 1 == n->h->n_layer ? ir_gather(n->g, x, n->out_rows, 0) : x;
 }
 
+ir_val net_residual(struct net *n, ir_val x)
+{
+    float scale = n->h->residual_scale;
+    return scale == 1 ? x : ir_mul(n->g, x, ir_f32(n->g, scale));
+}
+
 void net_rope_tables(struct net *n, bool swa, ir_val *cos, ir_val *sin)
 {
     /* One pair of tables serves both kinds of layer when they rotate alike. */
@@ -258,7 +264,7 @@ static bool has_companions(struct net *n, enum net_with with, int count, const s
 {
     for (int i = 0; i < count; i++) {
         int stem = (int)t[i]->name.n - 7; /* without ".weight" */
-        if (weights_tensor(n->w, false, NULL, "%.*s.bias", stem, t[i]->name.p) ||
+        if ((with != NET_SCALE && weights_tensor(n->w, false, NULL, "%.*s.bias", stem, t[i]->name.p)) ||
             (with != NET_BIAS && weights_tensor(n->w, false, NULL, "%.*s.scale", stem, t[i]->name.p)))
             return true;
     }
@@ -303,7 +309,7 @@ void net_head(struct net *n, ir_val x)
     if (!t)
         t = n->model->embd;
     ir_val logits = net_linear(n, x, NET_SCALE_BIAS, 1, &t, NULL);
-    if (h->logit_scale != 0)
+    if (h->logit_scale != 1)
         logits = ir_mul(g, logits, ir_f32(g, h->logit_scale));
     if (h->final_logit_softcap != 0) {
         ir_val cap = ir_f32(g, h->final_logit_softcap);

@@ -36,6 +36,10 @@ struct ssm_call {
     ir_val x;    /* f32 [T, n_head, head size] */
     ir_val b, c; /* f32 [T, groups, state size] */
 };
+struct experts_call {
+    ir_val x, ids, weights; /* f32 [T, cols]; i32 and f32 [T, experts of a row] */
+    const struct weights_experts *experts;
+};
 struct lowering {
     const char *name;
     /* OpenVINO's types for the inference and the KV cache unless the user says otherwise; NULL: the device's
@@ -51,6 +55,9 @@ struct lowering {
      * * second. */
     bool (*blocks)(struct net *n, ir_val x, const char *form, int count, const struct gguf_tensor *const *t,
                    const uint32_t *const *row_maps, ir_val *out);
+    /* The weighted sum of each row's experts, as they lie in the file: f32 [T, cols]. False and NULL as
+     * above. */
+    bool (*experts)(struct net *n, const struct experts_call *c, ir_val *out);
     /* Rotates the first n_rot dimensions of each head, NeoX order: x [T, 1, heads, size] -> [T, heads, 1,
      * size]. */
     ir_val (*rope)(struct net *n, ir_val x, ir_val cos, ir_val sin, uint32_t n_rot);
@@ -93,6 +100,9 @@ ir_val net_embeddings(struct net *n, float scale);
 /* The wanted rows of the last layer; other layers keep all. Call it where only row-wise work is left. */
 ir_val net_wanted_rows(struct net *n, uint32_t il, ir_val x);
 
+/* A block's output, times the family's factor for what joins the residual stream. */
+ir_val net_residual(struct net *n, ir_val x);
+
 /* RMS norm over the last axis by the vector tensor of that name. An optional missing tensor gives x. */
 ir_val net_rms_norm(struct net *n, ir_val x, bool required, const char *fmt, ...)
     __attribute__((format(printf, 4, 5)));
@@ -106,7 +116,7 @@ ir_val net_vector(struct net *n, bool required, uint64_t rows, uint64_t cols, co
 
 /* Companions of a matrix "NAME.weight" in the file and the order in which they act: "NAME.scale", one factor
  * for the product, and "NAME.bias", a number for each row. They count where the file has them. */
-enum net_with { NET_BIAS, NET_SCALE, NET_SCALE_BIAS, NET_BIAS_SCALE };
+enum net_with { NET_BIAS, NET_SCALE_BIAS, NET_BIAS_SCALE, NET_SCALE };
 
 /* x [T, cols] times the stacked matrices of these tensors, with their companions: f32 [T, rows]. */
 ir_val net_linear(struct net *n, ir_val x, enum net_with with, int count, const struct gguf_tensor *const *t,

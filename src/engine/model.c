@@ -149,12 +149,13 @@ static int compile(struct grappa_model *m, const struct grappa_model_params *o, 
     struct ov_runtime *rt = n < 0 ? NULL : engine_runtime(err);
     if (!rt)
         return -1;
-    size_t n_linears;
+    size_t n_linears, n_experts;
     const struct linear *linears = weights_linears(m->arch->weights, &n_linears);
+    const struct experts *experts = weights_expert_stacks(m->arch->weights, &n_experts);
     struct image_sweep sweep;
     image_sweep_start(&sweep, &m->image);
     m->program = ov_compile(rt, o->device ? o->device : "CPU", buf_str(&m->xml), m->image.p, m->image.size,
-                            linears, n_linears, props, (size_t)n, err);
+                            linears, n_linears, experts, n_experts, props, (size_t)n, err);
     image_sweep_stop(&sweep);
     m->unpacked_steps = PACKING_STEPS;
     return m->program ? ask_caches(m, err) : -1;

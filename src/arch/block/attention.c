@@ -72,23 +72,40 @@ static struct qkv project(struct net *n, ir_val x, uint32_t il, struct widths w,
     return (struct qkv){each[0], each[1], each[2]};
 }
 
-/* [T, heads * size] -> norm of each head -> rotation -> [T, heads * size]. */
+static bool norm_is(const struct attention *a, enum qk_norm kind)
+{
+    return a->qk_norm == kind;
+}
+
+/* [T, heads * size] -> norm and rotation of each head -> [T, heads * size]. */
 static ir_val heads_ready(struct net *n, ir_val x, uint32_t heads, uint32_t il, const struct attention *a,
                           char which)
 {
-    if (!a->rope && !a->qk_norm)
+    if (!a->rope && norm_is(a, QK_NORM_NONE))
         return x;
     struct ir *g = n->g;
     int64_t size = n->h->n_embd_head_k;
-    x = ir_reshape(g, x, 4, (int64_t[]){-1, 1, heads, size}, false);
-    if (a->qk_norm)
+    if (norm_is(a, QK_NORM_ROWS))
         x = net_rms_norm(n, x, true, "blk.%u.attn_%c_norm", il, which);
+    x = ir_reshape(g, x, 4, (int64_t[]){-1, 1, heads, size}, false);
+    if (norm_is(a, QK_NORM_HEADS) || norm_is(a, QK_NORM_HEADS_OPTIONAL))
+        x = net_rms_norm(n, x, norm_is(a, QK_NORM_HEADS), "blk.%u.attn_%c_norm", il, which);
     if (a->rope) {
         ir_val cos, sin;
         net_rope_tables(n, n->h->layer[il].swa, &cos, &sin);
         x = n->lower->rope(n, x, cos, sin, n->h->n_rot);
     }
+    if (norm_is(a, QK_NORM_ROTATED_HEADS))
+        x = net_rms_norm(n, x, true, "blk.%u.attn_%c_norm", il, which);
     return ir_reshape(g, x, 2, (int64_t[]){-1, heads * size}, false);
+}
+
+static ir_val sinks(struct net *n, uint32_t il, uint32_t heads)
+{
+    const struct gguf_tensor *t = net_matrix(n, true, 1, heads, "blk.%u.attn_sinks.weight", il);
+    if (!t)
+        return IR_NONE;
+    return ir_reshape(n->g, weights_small(n->w, n->g, t, NULL), 4, (int64_t[]){1, heads, 1, 1}, false);
 }
 
 ir_val block_attention(struct net *n, ir_val x, uint32_t il, const struct attention *a)
@@ -118,13 +135,14 @@ ir_val block_attention(struct net *n, ir_val x, uint32_t il, const struct attent
         .n_head_kv = l->n_head_kv,
         .scale = scale,
         .window = l->swa ? h->n_swa : 0,
-        .sinks = IR_NONE,
+        .sinks = a->sinks ? sinks(n, il, l->n_head) : IR_NONE,
     };
     ir_val o = net_wanted_rows(n, il, n->lower->attention(n, &call));
     if (a->gate)
         o = ir_mul(n->g, o, ir_unary(n->g, IR_SIGMOID, net_wanted_rows(n, il, q[1])));
-    o = net_linear_named(n, o, a->no_out_bias ? NET_SCALE : NET_SCALE_BIAS, h->n_embd,
-                         (uint64_t)l->n_head * h->n_embd_head_v, "blk.%u.attn_output", il);
+    enum net_with with = a->no_output_bias ? NET_SCALE : NET_SCALE_BIAS;
+    o = net_linear_named(n, o, with, h->n_embd, (uint64_t)l->n_head * h->n_embd_head_v, "blk.%u.attn_output",
+                         il);
     ir_leave(n->g);
     return o;
 }

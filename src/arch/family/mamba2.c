@@ -2,8 +2,6 @@
  * each layer, Nemotron H with its feed-forward blocks as layers of their own. */
 #include "arch/family/family.h"
 
-#include <stdio.h>
-
 /* ---- mamba2 ---- */
 
 static int setup(struct hparams *h, const struct gguf *g, struct err *err)
@@ -32,27 +30,21 @@ static void mamba2(struct net *n)
 
 static int setup_granite(struct hparams *h, const struct gguf *g, struct err *err)
 {
-    float logits = 0;
-    char key[128];
+    float embedding = 0, residual = 0, logits = 0;
+    bool rope = true; /* the key says "fine-tuned" and means "with RoPE" */
     if (hparams_recurrent(h, g, err) < 0 || hparams_f32(h, g, "logit_scale", &logits, err) < 0 ||
-        hparams_f32(h, g, "residual_scale", &h->residual_scale, err) < 0 ||
-        hparams_f32(h, g, "embedding_scale", &h->embedding_scale, err) < 0 ||
-        hparams_f32(h, g, "attention.scale", &h->attn_scale, err) < 0)
+        hparams_f32(h, g, "residual_scale", &residual, err) < 0 ||
+        hparams_f32(h, g, "embedding_scale", &embedding, err) < 0 ||
+        hparams_f32(h, g, "attention.scale", &h->attn_scale, err) < 0 ||
+        hparams_bool(h, g, "rope.scaling.finetuned", &rope, err) < 0)
         return -1;
-    if (logits != 0)
-        h->logit_scale = 1.0f / logits;
+    h->embedding_scale = embedding != 0 ? embedding : 1;
+    h->residual_scale = residual != 0 ? residual : 1;
+    h->logit_scale = logits != 0 ? 1.0f / logits : 1;
+    h->no_rope = !rope;
     for (uint32_t il = 0; il < h->n_layer; il++)
         h->layer[il].recurrent = h->layer[il].n_head_kv == 0;
-    /* The key says "fine-tuned" and means "with RoPE". */
-    snprintf(key, sizeof key, "%s.rope.scaling.finetuned", h->arch);
-    const struct gguf_kv *kv = gguf_find(g, key);
-    h->no_rope = kv && !kv->is_array && kv->type == GGUF_BOOL && gguf_i64_at(kv, 0) == 0;
-    return 0;
-}
-
-static ir_val times(struct ir *g, ir_val x, float factor)
-{
-    return factor == 0 ? x : ir_mul(g, x, ir_f32(g, factor));
+    return h->n_expert ? hparams_moe(h, g, err) : 0;
 }
 
 static void granite(struct net *n)
@@ -61,14 +53,16 @@ static void granite(struct net *n)
     const struct hparams *h = n->h;
     const struct attention a = {.rope = !h->no_rope};
     const struct mlp m = {.act = IR_SWISH};
-    ir_val x = net_embeddings(n, h->embedding_scale != 0 ? h->embedding_scale : 1.0f);
+    const struct moe experts = {.normed = true, .shared = MOE_SHARED_OPTIONAL};
+    ir_val x = net_embeddings(n, h->embedding_scale);
     for (uint32_t il = 0; il < h->n_layer; il++) {
         ir_scope(g, "blk.%u", il);
         ir_val y = net_rms_norm(n, x, true, "blk.%u.attn_norm", il);
         y = h->layer[il].recurrent ? block_mamba(n, y, il) : block_attention(n, y, il, &a);
-        x = ir_add(g, net_wanted_rows(n, il, x), times(g, y, h->residual_scale));
-        y = block_mlp(n, net_rms_norm(n, x, true, "blk.%u.ffn_norm", il), il, &m);
-        x = ir_add(g, x, times(g, y, h->residual_scale));
+        x = ir_add(g, net_wanted_rows(n, il, x), net_residual(n, y));
+        y = net_rms_norm(n, x, true, "blk.%u.ffn_norm", il);
+        y = moe_layer(h, il) ? block_moe(n, y, il, &experts) : block_mlp(n, y, il, &m);
+        x = ir_add(g, x, net_residual(n, y));
         ir_leave(g);
     }
     net_head(n, x);
@@ -85,7 +79,7 @@ static int setup_falcon(struct hparams *h, const struct gguf *g, struct err *err
 static void falcon(struct net *n)
 {
     struct ir *g = n->g;
-    const struct attention a = {.rope = true, .no_out_bias = true};
+    const struct attention a = {.rope = true, .no_output_bias = true};
     const struct mlp m = {.act = IR_SWISH};
     ir_val x = net_embeddings(n, 1.0f);
     for (uint32_t il = 0; il < n->h->n_layer; il++) {
@@ -143,7 +137,7 @@ static void nemotron(struct net *n)
     net_head(n, x);
 }
 
-const struct family family_mamba2 = {setup, mamba2};
-const struct family family_granitehybrid = {setup_granite, granite};
-const struct family family_falcon_h1 = {setup_falcon, falcon};
-const struct family family_nemotron_h = {setup_nemotron, nemotron};
+const struct family family_mamba2 = {setup, mamba2, .experts = false};
+const struct family family_granitehybrid = {setup_granite, granite, .experts = true};
+const struct family family_falcon_h1 = {setup_falcon, falcon, .experts = false};
+const struct family family_nemotron_h = {setup_nemotron, nemotron, .experts = false};

@@ -5,19 +5,23 @@
 
 static int setup(struct hparams *h, const struct gguf *g, struct err *err)
 {
-    return hparams_recurrent(h, g, err) < 0 ? -1 : hparams_recurrent_pattern(h, g, err);
+    if (hparams_recurrent(h, g, err) < 0 || hparams_recurrent_pattern(h, g, err) < 0)
+        return -1;
+    return h->n_expert ? hparams_moe(h, g, err) : 0;
 }
 
-/* What follows the mixer: dense. With experts (h->n_expert > 0) the mixture's block belongs here. */
 static ir_val feed_forward(struct net *n, ir_val x, uint32_t il, bool scale)
 {
-    return block_mlp(n, x, il, &(struct mlp){.act = IR_SWISH, .scale = scale});
+    const struct moe experts = {
+        .scales = true, .shared_scales = true, .normed = true, .shared = MOE_SHARED_GATED};
+    return moe_layer(n->h, il) ? block_moe(n, x, il, &experts)
+                               : block_mlp(n, x, il, &(struct mlp){.act = IR_SWISH, .scale = scale});
 }
 
 static void hybrid(struct net *n, const struct deltanet *d)
 {
     struct ir *g = n->g;
-    const struct attention a = {.rope = true, .qk_norm = true, .gate = true};
+    const struct attention a = {.rope = true, .qk_norm = QK_NORM_HEADS, .gate = true};
     ir_val x = net_embeddings(n, 1.0f);
     for (uint32_t il = 0; il < n->h->n_layer; il++) {
         ir_scope(g, "blk.%u", il);
@@ -41,5 +45,5 @@ static void qwen3next(struct net *n)
     hybrid(n, &(struct deltanet){.mixed = true});
 }
 
-const struct family family_qwen35 = {setup, qwen35};
-const struct family family_qwen3next = {setup, qwen3next};
+const struct family family_qwen35 = {setup, qwen35, .experts = true};
+const struct family family_qwen3next = {setup, qwen3next, .experts = true};
