@@ -153,6 +153,7 @@ class Model:
     mixed: T | None = None  # attn_v and ffn_down, as in the _M mixtures
     keys: dict = field(default_factory=dict)  # without the architecture's prefix
     factors: dict = field(default_factory=dict)  # rope factor tensors
+    norms: str = ""  # "heads": of Q and K, as qwen3 and gemma3 have them
 
     def write(self, path):
         # Every tensor has a stream of its own, so that adding one leaves the others as they are.
@@ -180,12 +181,12 @@ class Model:
         if self.head * self.heads != self.dim:
             w.add_key_length(self.head)
             w.add_value_length(self.head)
-        if self.rope_dims or self.arch in ("llama", "phi3"):
+        if self.rope_dims or self.arch in ("llama", "phi3", "granite", "granitemoe"):
             w.add_rope_dimension_count(self.rope_dims or self.head)
         for key, value in self.keys.items():
             if key == "context_length":
                 continue
-            add = {str: w.add_string, int: w.add_uint32, float: w.add_float32, list: w.add_array}[type(value)]
+            add = {str: w.add_string, bool: w.add_bool, int: w.add_uint32, float: w.add_float32, list: w.add_array}[type(value)]
             add(f"{self.arch}.{key}", value)
         bpe_vocab(w, self.pre) if self.pre else spm_vocab(w)
 
@@ -232,7 +233,7 @@ class Model:
                 if self.arch == "qwen2":
                     yield self.bias(f"{blk}attn_{part}.bias", n)
         yield self.matrix(blk + "attn_output.weight", self.dim, q)
-        if self.arch in ("qwen3", "gemma3"):
+        if self.arch in ("qwen3", "gemma3") or self.norms:
             yield self.norm(blk + "attn_q_norm.weight", self.head)
             yield self.norm(blk + "attn_k_norm.weight", self.head)
         if self.arch == "gemma3":
@@ -248,6 +249,85 @@ class Model:
         yield self.matrix(blk + "ffn_down.weight", self.dim, self.ff)
         if self.arch == "gemma3":
             yield self.norm(blk + "post_ffw_norm.weight", self.dim)
+
+
+@dataclass
+class Mixture(Model):
+    """With experts in all layers but the first `dense` ones."""
+
+    experts: int = 8
+    used: int = 3
+    ff_exp: int = 32
+    shared: int = 0  # width of the expert that all rows share
+    dense: int = 0
+    selection_bias: bool = False
+    biases: bool = False
+    fused: bool = False  # gate and up in one tensor
+    q_norm: str = ""  # of Q and K: "heads", "rows"
+    ffn_norm: str = "ffn_norm"
+
+    def write_keys(self, w):
+        w.add_expert_count(self.experts)
+        w.add_expert_used_count(self.used)
+        w.add_expert_feed_forward_length(self.ff_exp)
+        if self.shared:
+            w.add_expert_shared_feed_forward_length(self.shared)
+        if self.dense:
+            w.add_leading_dense_block_count(self.dense)
+        super().write_keys(w)
+
+    def stack(self, name, rows, columns):
+        name, values, kind = self.matrix(name, self.experts * rows, columns)
+        return name, values.reshape(self.experts, rows, -1), kind
+
+    def small(self, name, rows, columns):
+        """In F32 whatever the other matrices are."""
+        return name, noise(self.rng(name), (rows, columns)) * np.float32(columns**-0.5), T.F32
+
+    def attention(self, blk):
+        if self.arch == "bailingmoe2":
+            yield self.norm(blk + "attn_norm.weight", self.dim)
+            yield self.matrix(blk + "attn_qkv.weight", (self.heads + 2 * self.kv_heads) * self.head, self.dim)
+            yield self.matrix(blk + "attn_output.weight", self.dim, self.heads * self.head)
+        else:
+            yield from super().attention(blk)
+        sizes = {"heads": (self.head, self.head), "rows": (self.heads * self.head, self.kv_heads * self.head)}
+        for part, n in zip("qk", sizes.get(self.q_norm, ())):
+            yield self.norm(f"{blk}attn_{part}_norm.weight", n)
+        if self.arch == "qwen2moe" or self.biases:
+            for part, n in (("q", self.heads), ("k", self.kv_heads), ("v", self.kv_heads)):
+                yield self.bias(f"{blk}attn_{part}.bias", n * self.head)
+        if self.biases:
+            yield self.bias(blk + "attn_output.bias", self.dim)
+        if self.arch == "gpt-oss":
+            yield self.bias(blk + "attn_sinks.weight", self.heads)
+
+    def mlp(self, blk):
+        if int(blk.split(".")[1]) < self.dense:
+            for name, values, kind in super().mlp(blk):
+                yield name.replace("ffn_norm", self.ffn_norm), values, kind
+            return
+        yield self.norm(f"{blk}{self.ffn_norm}.weight", self.dim)
+        yield self.small(blk + "ffn_gate_inp.weight", self.experts, self.dim)
+        if self.selection_bias:
+            yield self.bias(blk + "exp_probs_b.bias", self.experts)
+        if self.fused:
+            yield self.stack(blk + "ffn_gate_up_exps.weight", 2 * self.ff_exp, self.dim)
+        else:
+            yield self.stack(blk + "ffn_gate_exps.weight", self.ff_exp, self.dim)
+            yield self.stack(blk + "ffn_up_exps.weight", self.ff_exp, self.dim)
+        yield self.stack(blk + "ffn_down_exps.weight", self.dim, self.ff_exp)
+        if self.biases:
+            yield self.bias(blk + "ffn_gate_inp.bias", self.experts)
+            for part, n in (("gate", self.ff_exp), ("up", self.ff_exp), ("down", self.dim)):
+                name, values, kind = self.bias(f"{blk}ffn_{part}_exps.bias", self.experts * n)
+                yield name, values.reshape(self.experts, n), kind
+        if self.shared:
+            if self.arch == "qwen2moe":
+                yield self.norm(blk + "ffn_gate_inp_shexp.weight", self.dim)
+            for part, rows, columns in (("gate", self.shared, self.dim), ("up", self.shared, self.dim),
+                                        ("down", self.dim, self.shared)):  # fmt: skip
+                yield self.matrix(f"{blk}ffn_{part}_shexp.weight", rows, columns)
 
 
 # --- the models -------------------------------------------------------------------------------------------------
@@ -269,6 +349,10 @@ def gemma3(name, seed, **more):
     shape = dict(layers=6, heads=2, kv_heads=1, head=32, ff=64, tied=True, rope_base=1e6)
     return Model(name, "gemma3", seed, **{**shape, **more}, keys=keys)
 
+
+GRANITE = {"embedding_scale": 3.0, "residual_scale": 0.5, "attention.scale": 0.125, "logit_scale": 2.0}
+SIGMOID = {"expert_gating_func": 2, "expert_weights_scale": 1.5}
+GROUPS = {"expert_group_count": 4, "expert_group_used_count": 2}
 
 FAMILIES = [
     Model("llama", "llama", 1),
@@ -293,6 +377,24 @@ FAMILIES = [
           factors={k: v[:6] for k, v in LONGROPE.items()},
           keys=scaling("longrope", original_context_length=64, attn_factor=1.1875)),
     Model("smollm3", "smollm3", 17, layers=4, ff=64, tied=True, pre="smollm", rope_base=5000000.0),
+    Mixture("llama-moe", "llama", 30, ff=32),
+    Mixture("qwen3moe", "qwen3moe", 31, pre="qwen2", q_norm="heads", head=32),
+    Mixture("qwen2moe", "qwen2moe", 32, pre="qwen2", shared=64),
+    Mixture("olmoe", "olmoe", 33, ff=32, q_norm="rows", kv_heads=4),
+    Mixture("granitemoe", "granitemoe", 34, ff=32, shared=64, keys=GRANITE),
+    Model("granite", "granite", 35, tied=True, keys=GRANITE),
+    Mixture("ernie4_5-moe", "ernie4_5-moe", 36, shared=64, dense=1, layers=3, selection_bias=True,
+            keys={"interleave_moe_layer_step": 1}),
+    Mixture("glm4moe", "glm4moe", 37, shared=32, dense=1, rope_dims=8, selection_bias=True,
+            ffn_norm="post_attention_norm", keys={**SIGMOID, "expert_shared_count": 1, "expert_weights_norm": True}),
+    Mixture("bailingmoe2", "bailingmoe2", 38, shared=32, dense=1, selection_bias=True, q_norm="heads", experts=12,
+            keys={**SIGMOID, **GROUPS, "expert_shared_count": 1, "expert_weights_norm": True}),
+    Mixture("hunyuan-moe", "hunyuan-moe", 39, ff=32, shared=64, q_norm="heads"),
+    Model("hunyuan-dense", "hunyuan-dense", 40, norms="heads"),
+    Mixture("minimax-m2", "minimax-m2", 41, ff=32, q_norm="rows", rope_dims=8, selection_bias=True,
+            keys={"expert_gating_func": 2}),
+    Mixture("gpt-oss", "gpt-oss", 42, biases=True, head=32, ffn_norm="post_attention_norm",
+            keys={"attention.sliding_window": 32}),
 ]  # fmt: skip
 
 SMALL_TYPES = [T.F16, T.BF16, T.Q4_0, T.Q4_1, T.Q5_0, T.Q5_1, T.Q8_0, T.IQ4_NL, T.MXFP4]
@@ -306,6 +408,11 @@ QUANTISED = [
     Model("qwen3-q8_0", "qwen3", 202, type=T.Q8_0, pre="qwen2", tied=True, head=32),
     gemma3("gemma3-q4_0", 203, type=T.Q4_0),
     Model("phi3-q4_0", "phi3", 204, type=T.Q4_0, kv_heads=4),
+    Mixture("qwen3moe-q4_0", "qwen3moe", 206, type=T.Q4_0, pre="qwen2", q_norm="heads", head=32),
+    Mixture("qwen2moe-q4_k", "qwen2moe", 207, type=T.Q4_K, mixed=T.Q6_K, pre="qwen2", shared=256, ff_exp=256, experts=4,
+            used=2, **WIDE),
+    Mixture("gpt-oss-mxfp4", "gpt-oss", 208, type=T.MXFP4, biases=True, head=32, ffn_norm="post_attention_norm",
+            keys={"attention.sliding_window": 32}),
     Model("smollm3-q5_1", "smollm3", 205, type=T.Q5_1, layers=4, ff=64, tied=True, pre="smollm"),
 ]
 MODELS = {m.name: m for m in FAMILIES + QUANTISED}
