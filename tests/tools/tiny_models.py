@@ -178,7 +178,7 @@ class Model:
         w.add_head_count_kv(self.kv_heads)
         w.add_layer_norm_rms_eps(1e-5)
         w.add_rope_freq_base(self.rope_base)
-        if self.head * self.heads != self.dim:
+        if self.head * self.heads != self.dim and not isinstance(self, Latent):
             w.add_key_length(self.head)
             w.add_value_length(self.head)
         if self.rope_dims or self.arch in ("llama", "phi3", "granite", "granitemoe"):
@@ -330,6 +330,50 @@ class Mixture(Model):
                 yield self.matrix(f"{blk}ffn_{part}_shexp.weight", rows, columns)
 
 
+@dataclass
+class Latent(Mixture):
+    """DeepSeek's attention: heads of `head` + 16 rotated dimensions for Q and K, of `head` for V."""
+
+    latent: int = 32
+    q_rank: int = 48  # 0: one matrix
+    old: bool = False  # K and V come out of one matrix
+
+    def write_keys(self, w):
+        if self.old:
+            w.add_key_length(self.head + 16)
+            w.add_value_length(self.head)
+        else:
+            self.kv_heads = 1
+            w.add_key_length(self.latent + 16)
+            w.add_value_length(self.latent)
+            w.add_key_length_mla(self.head + 16)
+            w.add_value_length_mla(self.head)
+        w.add_kv_lora_rank(self.latent)
+        if self.q_rank:
+            w.add_q_lora_rank(self.q_rank)
+        super().write_keys(w)
+
+    def attention(self, blk):
+        q, v = self.heads * (self.head + 16), self.heads * self.head
+        yield self.norm(blk + "attn_norm.weight", self.dim)
+        if self.q_rank:
+            yield self.matrix(blk + "attn_q_a.weight", self.q_rank, self.dim)
+            yield self.norm(blk + "attn_q_a_norm.weight", self.q_rank)
+            yield self.matrix(blk + "attn_q_b.weight", q, self.q_rank)
+        else:
+            yield self.matrix(blk + "attn_q.weight", q, self.dim)
+        yield self.matrix(blk + "attn_kv_a_mqa.weight", self.latent + 16, self.dim)
+        yield self.norm(blk + "attn_kv_a_norm.weight", self.latent)
+        if self.old:
+            yield self.matrix(blk + "attn_kv_b.weight", 2 * v, self.latent)
+        else:
+            name, values, kind = self.matrix(blk + "attn_k_b.weight", self.heads * self.latent, self.head)
+            yield name, values.reshape(self.heads, self.latent, -1), kind
+            name, values, kind = self.matrix(blk + "attn_v_b.weight", v, self.latent)
+            yield name, values.reshape(self.heads, self.head, -1), kind
+        yield self.matrix(blk + "attn_output.weight", self.dim, v)
+
+
 # --- the models -------------------------------------------------------------------------------------------------
 
 LLAMA3 = {"rope_freqs.weight": [1, 1.5, 2, 4, 8, 8, 8, 8]}
@@ -395,6 +439,12 @@ FAMILIES = [
             keys={"expert_gating_func": 2}),
     Mixture("gpt-oss", "gpt-oss", 42, biases=True, head=32, ffn_norm="post_attention_norm",
             keys={"attention.sliding_window": 32}),
+    Latent("deepseek2", "deepseek2", 43, shared=32, dense=1, layers=3, rope_dims=16, selection_bias=True, fused=True,
+           keys={**SIGMOID, **GROUPS, "expert_shared_count": 1, "expert_weights_norm": True,
+                 **scaling("yarn", factor=4.0, original_context_length=64, yarn_log_multiplier=0.0707)}),
+    # llama.cpp asks for a q_lora_rank unless there are so many layers.
+    Latent("deepseek2-lite", "deepseek2", 44, shared=32, dense=1, layers=27, rope_dims=16, q_rank=0, old=True,
+           ff=64, kv_heads=4, keys={"expert_shared_count": 1}),
 ]  # fmt: skip
 
 SMALL_TYPES = [T.F16, T.BF16, T.Q4_0, T.Q4_1, T.Q5_0, T.Q5_1, T.Q8_0, T.IQ4_NL, T.MXFP4]
