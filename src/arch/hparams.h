@@ -30,6 +30,7 @@ struct hparams {
     uint32_t n_expert;
     uint32_t
         n_swa; /* sliding window in tokens; 0: none. Like the next two, read by the families that have it */
+    uint32_t n_latent; /* width of what all keys and values come out of; deepseek2 */
     float norm_rms_eps;
     /* Recurrent layers: taps of the convolution, channels, width of a state's row, heads, groups of heads
      * that share keys (see hparams_recurrent). */
@@ -58,6 +59,7 @@ struct hparams {
     float rope_attn_factor;
     float yarn_ext_factor; /* negative: 1 for YaRN, else 0 */
     float yarn_attn_factor, yarn_beta_fast, yarn_beta_slow, yarn_log_mul;
+    float yarn_mul; /* of the magnitude above yarn_log_mul's; 0: 1 */
 
     struct hparams_layer layer[HPARAMS_MAX_LAYERS];
 };

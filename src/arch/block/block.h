@@ -22,6 +22,9 @@ struct attention {
 /* Attention with its output projection. In the last layer only the wanted rows come out. */
 ir_val block_attention(struct net *n, ir_val x, uint32_t il, const struct attention *a);
 
+/* Latent attention, with its output projection. */
+ir_val block_mla(struct net *n, ir_val x, uint32_t il);
+
 struct mlp {
     enum ir_unary act;
     bool scale; /* the family applies "….scale" tensors here */
