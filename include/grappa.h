@@ -163,6 +163,8 @@ void grappa_model_free(struct grappa_model *m);
 const struct grappa_vocab *grappa_model_vocab(const struct grappa_model *m);
 const struct grappa_file *grappa_model_file(const struct grappa_model *m);
 uint32_t grappa_model_n_ctx_train(const struct grappa_model *m);
+/* Whether layers keep states that can't be cut back to any length, see grappa_seq_trim_point. */
+bool grappa_model_is_recurrent(const struct grappa_model *m);
 /* The IR document of the graph (without weights), for reading. */
 const char *grappa_model_ir(const struct grappa_model *m, size_t *len);
 
@@ -209,8 +211,12 @@ int32_t grappa_n_logits(const struct grappa_context *c);
 
 /* Tokens a sequence holds. */
 int32_t grappa_seq_len(const struct grappa_context *c, int32_t seq);
-/* Cuts a sequence back to its first n tokens; n = 0 forgets it. -1 when it can't be done. */
+/* Cuts a sequence back to its first n tokens; n = 0 forgets it. -1 when it can't be done: a model with recurrent
+ * layers goes back only to where it has kept its states. */
 int grappa_seq_trim(struct grappa_context *c, int32_t seq, int32_t n, struct grappa_err *err);
+/* The largest length up to n that grappa_seq_trim can cut the sequence to, 0 at worst. With recurrent layers these
+ * are the ends of the last few batches that gave the sequence more than one token, and its whole length. */
+int32_t grappa_seq_trim_point(const struct grappa_context *c, int32_t seq, int32_t n);
 /* dst becomes a copy of src (blocks are shared until written). */
 int grappa_seq_copy(struct grappa_context *c, int32_t src, int32_t dst, struct grappa_err *err);
 

@@ -95,6 +95,8 @@ static int setup_rope(struct arch_model *m, struct err *err)
 {
     rope_init(&m->rope[0], &m->h, false);
     rope_init(&m->rope[1], &m->h, true);
+    if (m->h.no_rope_factors)
+        return 0;
     if (read_factors(m, "rope_factors_short.weight", 0, err) < 0 ||
         read_factors(m, "rope_factors_long.weight", 1, err) < 0 ||
         read_factors(m, "rope_freqs.weight", 0, err) < 0)
@@ -106,11 +108,11 @@ static int setup_rope(struct arch_model *m, struct err *err)
     return 0;
 }
 
-static int check_supported(const struct hparams *h, struct err *err)
+static int check_supported(const struct hparams *h, const struct family *f, struct err *err)
 {
-    if (h->n_expert > 0)
-        return err_set(err, ERR_UNSUPPORTED, "%s with %u experts: mixtures of experts aren't built yet",
-                       h->arch, h->n_expert);
+    if (h->n_expert > 0 && !f->experts)
+        return err_set(err, ERR_UNSUPPORTED, "%s with %u experts is no family that is known", h->arch,
+                       h->n_expert);
     return 0;
 }
 
@@ -137,7 +139,8 @@ struct arch_model *arch_build(const struct gguf *g, const struct arch_options *o
     m->precision = lower->precision;
     m->cache_type = lower->cache_type;
     if (hparams_read(&m->h, g, err) < 0 || (arch->family->setup && arch->family->setup(&m->h, g, err) < 0) ||
-        check_supported(&m->h, err) < 0 || apply_options(&m->h, o, err) < 0 || setup_rope(m, err) < 0)
+        check_supported(&m->h, arch->family, err) < 0 || apply_options(&m->h, o, err) < 0 ||
+        setup_rope(m, err) < 0)
         goto failed;
     struct net n = {
         .g = m->graph,
@@ -167,5 +170,6 @@ void arch_free(struct arch_model *m)
     weights_free(m->weights);
     for (size_t i = 0; i < sizeof m->rope_factors / sizeof *m->rope_factors; i++)
         free(m->rope_factors[i]);
+    free(m->states);
     free(m);
 }

@@ -7,6 +7,9 @@
  *   out_rows i32 [R]
  *   paged: past_lens i32 [B], subsequence_begins i32 [B+1], block_indices i32 [N], block_indices_begins i32
  * [B+1], max_context_len i32 scalar; key_cache.L, value_cache.L: type and shape asked of the compiled graph
+ *   recurrent: state_indices i32 [2 B], for each sequence the slot of its state before the step and the one
+ * that receives it after; state_begins i32 [B+1], 0, 2, 4 …; state_interval i32 [B], ARCH_STATE_INTERVAL;
+ *   state.N f32 [slots, …]
  * Its output: logits f32 [R, n_vocab]. */
 #ifndef ARCH_ARCH_H
 #define ARCH_ARCH_H
@@ -18,9 +21,18 @@
 #include "gguf/gguf.h"
 #include "ir/ir.h"
 
+/* Operations with states also write one after every so many tokens; so many never come together. */
+#define ARCH_STATE_INTERVAL (1 << 30)
+
 struct arch_cache { /* of an attention layer, in the order of their inputs' numbers */
     uint32_t n_head_kv, k_size, v_size;
     uint32_t window; /* 0: all positions */
+};
+
+/* A table of states of recurrent layers, f32 [slots, dims…]: input "state.N". */
+struct arch_state {
+    int rank; /* of a slot */
+    int64_t dims[3];
 };
 
 struct arch_options { /* an all-zero one takes the file's values */
@@ -44,6 +56,8 @@ struct arch_model {
     float *rope_factors[3];         /* owned: short or only ones, long ones */
     struct arch_cache caches[HPARAMS_MAX_LAYERS];
     uint32_t n_caches;
+    struct arch_state *states; /* owned; NULL: no layer is recurrent */
+    uint32_t n_states;
 };
 
 /* The file must outlive the model. Errors name the key or tensor. */

@@ -17,6 +17,7 @@ static const struct field {
     {"embedding_length", U32, true, offsetof(struct hparams, n_embd)},
     {"block_count", U32, true, offsetof(struct hparams, n_layer)},
     {"expert_count", U32, false, offsetof(struct hparams, n_expert)},
+    {"nextn_predict_layers", U32, false, offsetof(struct hparams, n_nextn)},
     {"attention.layer_norm_rms_epsilon", F32, true, offsetof(struct hparams, norm_rms_eps)},
     {"rope.freq_base", F32, false, offsetof(struct hparams, rope_freq_base)},
     {"rope.scaling.original_context_length", U32, false, offsetof(struct hparams, n_ctx_orig)},
@@ -52,6 +53,12 @@ int hparams_f32(const struct hparams *h, const struct gguf *g, const char *key, 
 {
     char k[128];
     return gguf_f32(g, full_key(h, key, k, sizeof k), out, err);
+}
+
+int hparams_bool(const struct hparams *h, const struct gguf *g, const char *key, bool *out, struct err *err)
+{
+    char k[128];
+    return gguf_bool(g, full_key(h, key, k, sizeof k), out, err);
 }
 
 static int read_fields(struct hparams *h, const struct gguf *g, struct err *err)
@@ -104,13 +111,17 @@ static int read_heads(struct hparams *h, const struct gguf *g, struct err *err)
                        err) < 0 ||
         read_per_layer(h, g, "feed_forward_length", offsetof(struct hparams_layer, n_ff), false, err) < 0)
         return -1;
+    uint32_t heads = 0;
     for (uint32_t il = 0; il < h->n_layer; il++) {
         const struct hparams_layer *l = &h->layer[il];
-        if (l->n_head == 0 || l->n_head_kv == 0 || l->n_head % l->n_head_kv != 0)
+        /* A layer without heads is no error here: block_attention complains. */
+        if (l->n_head && l->n_head_kv && l->n_head % l->n_head_kv != 0)
             return err_set(err, ERR_FORMAT, "layer %u: %u heads can't share %u key/value heads", il,
                            l->n_head, l->n_head_kv);
+        if (heads == 0)
+            heads = l->n_head;
     }
-    h->n_embd_head_k = h->n_embd_head_v = h->n_embd / h->layer[0].n_head;
+    h->n_embd_head_k = h->n_embd_head_v = heads ? h->n_embd / heads : h->n_embd;
     if (hparams_u32(h, g, "attention.key_length", &h->n_embd_head_k, err) < 0 ||
         hparams_u32(h, g, "attention.value_length", &h->n_embd_head_v, err) < 0)
         return -1;
@@ -177,6 +188,11 @@ int hparams_read(struct hparams *h, const struct gguf *g, struct err *err)
         .rope_freq_base_swa = 10000.0f,
         .rope_freq_scale_swa = 1.0f,
         .rope_attn_factor = 1.0f,
+        .embedding_scale = 1.0f,
+        .residual_scale = 1.0f,
+        .logit_scale = 1.0f,
+        .moe_gating = MOE_SOFTMAX,
+        .moe_step = 1,
         .yarn_ext_factor = -1.0f,
         .yarn_attn_factor = 1.0f,
         .yarn_beta_fast = 32.0f,
@@ -192,6 +208,10 @@ int hparams_read(struct hparams *h, const struct gguf *g, struct err *err)
         return -1;
     if (h->n_layer == 0 || h->n_layer > HPARAMS_MAX_LAYERS)
         return err_set(err, ERR_FORMAT, "key %s.block_count: %u layers is out of range", h->arch, h->n_layer);
+    if (h->n_nextn >= h->n_layer)
+        return err_set(err, ERR_FORMAT, "key %s.nextn_predict_layers: %u of %u layers leave none", h->arch,
+                       h->n_nextn, h->n_layer);
+    h->n_layer -= h->n_nextn;
     if (h->n_embd == 0 || h->n_embd > 1 << 20)
         return err_set(err, ERR_FORMAT, "key %s.embedding_length: %u is out of range", h->arch, h->n_embd);
     if (h->n_ctx_train == 0 || h->n_ctx_train > INT32_MAX)
@@ -227,5 +247,87 @@ int hparams_swa_pattern(struct hparams *h, const struct gguf *g, uint32_t patter
         return -1;
     for (uint32_t il = 0; il < h->n_layer; il++)
         h->layer[il].swa = h->n_swa > 0 && (pattern == 0 || il % pattern < pattern - 1);
+    return 0;
+}
+
+int hparams_recurrent(struct hparams *h, const struct gguf *g, struct err *err)
+{
+    const struct {
+        const char *key;
+        uint32_t *out, most;
+    } sizes[] = {
+        {"ssm.conv_kernel", &h->ssm_conv, 64},        {"ssm.inner_size", &h->ssm_inner, 1 << 20},
+        {"ssm.state_size", &h->ssm_state, 4096},      {"ssm.time_step_rank", &h->ssm_heads, 1 << 16},
+        {"ssm.group_count", &h->ssm_groups, 1 << 16},
+    };
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+        int found = hparams_u32(h, g, sizes[i].key, sizes[i].out, err);
+        if (found < 0)
+            return -1;
+        if (!found)
+            return err_set(err, ERR_FORMAT, "key %s.%s is missing", h->arch, sizes[i].key);
+        if (*sizes[i].out == 0 || *sizes[i].out > sizes[i].most)
+            return err_set(err, ERR_FORMAT, "key %s.%s: %u is out of range", h->arch, sizes[i].key,
+                           *sizes[i].out);
+    }
+    if (h->ssm_inner % h->ssm_heads != 0 || h->ssm_heads % h->ssm_groups != 0)
+        return err_set(err, ERR_FORMAT, "%u channels can't be split over %u heads in %u groups", h->ssm_inner,
+                       h->ssm_heads, h->ssm_groups);
+    return 0;
+}
+
+int hparams_recurrent_pattern(struct hparams *h, const struct gguf *g, struct err *err)
+{
+    char name[128];
+    const struct gguf_kv *kv = gguf_find(g, full_key(h, "attention.recurrent_layers", name, sizeof name));
+    uint32_t interval = 4;
+    if (hparams_u32(h, g, "full_attention_interval", &interval, err) < 0)
+        return -1;
+    if (interval == 0)
+        return err_set(err, ERR_FORMAT, "key %s.full_attention_interval is 0", h->arch);
+    if (kv && (!kv->is_array || kv->n < h->n_layer || kv->type == GGUF_STRING))
+        return err_set(err, ERR_FORMAT, "key %s has no flag for each of %u layers", name, h->n_layer);
+    for (uint32_t il = 0; il < h->n_layer; il++)
+        h->layer[il].recurrent = kv ? gguf_i64_at(kv, il) != 0 : (il + 1) % interval != 0;
+    return 0;
+}
+
+int hparams_moe(struct hparams *h, const struct gguf *g, struct err *err)
+{
+    if (hparams_u32(h, g, "expert_used_count", &h->n_expert_used, err) < 0 ||
+        hparams_u32(h, g, "expert_group_count", &h->n_expert_groups, err) < 0 ||
+        hparams_u32(h, g, "expert_group_used_count", &h->n_expert_groups_used, err) < 0)
+        return -1;
+    if (h->n_expert == 0 || h->n_expert > 65536)
+        return err_set(err, ERR_FORMAT, "key %s.expert_count: %u is out of range", h->arch, h->n_expert);
+    if (h->n_expert_used == 0 || h->n_expert_used > h->n_expert)
+        return err_set(err, ERR_FORMAT, "key %s.expert_used_count: %u of %u experts", h->arch,
+                       h->n_expert_used, h->n_expert);
+    uint32_t groups = h->n_expert_groups, used = h->n_expert_groups_used;
+    if (groups <= 1)
+        return 0;
+    /* The two best of a group speak for it. */
+    if (h->n_expert % groups != 0 || h->n_expert / groups < 2)
+        return err_set(err, ERR_FORMAT, "key %s.expert_group_count: %u experts don't make %u groups", h->arch,
+                       h->n_expert, groups);
+    if (used == 0 || used > groups || (uint64_t)used * (h->n_expert / groups) < h->n_expert_used)
+        return err_set(err, ERR_FORMAT, "key %s.expert_group_used_count: %u of %u groups for %u experts",
+                       h->arch, used, groups, h->n_expert_used);
+    return 0;
+}
+
+int hparams_moe_router(struct hparams *h, const struct gguf *g, enum moe_gating gating, struct err *err)
+{
+    uint32_t number = 0;
+    if (hparams_f32(h, g, "expert_weights_scale", &h->moe_scale, err) < 0 ||
+        hparams_bool(h, g, "expert_weights_norm", &h->moe_norm, err) < 0 ||
+        hparams_u32(h, g, "expert_gating_func", &number, err) < 0 ||
+        hparams_u32(h, g, "leading_dense_block_count", &h->n_layer_dense, err) < 0)
+        return -1;
+    h->moe_gating = number == 0 ? gating : (enum moe_gating)number;
+    if (number > MOE_SOFTMAX_OF_CHOSEN)
+        return err_set(err, ERR_UNSUPPORTED, "key %s.expert_gating_func: %u is unknown", h->arch, number);
+    if (h->moe_gating == 0)
+        return err_set(err, ERR_FORMAT, "key %s.expert_gating_func is missing", h->arch);
     return 0;
 }

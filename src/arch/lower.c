@@ -1,6 +1,9 @@
 /* How blocks are expressed for a device: one table. Paged attention for the plugins that have it; its inputs
- * and attributes are those of OpenVINO's internal PagedAttentionExtension (28 inputs) and RoPE operations. */
+ * and attributes are those of OpenVINO's internal PagedAttentionExtension (28 inputs), RoPE,
+ * PagedCausalConv1D, PagedGatedDeltaNet and PagedSelectiveSSM operations. */
 #include "arch/net.h"
+
+#include "base/mem.h"
 
 #include <stdio.h>
 
@@ -8,12 +11,22 @@
 
 enum { PAST_LENS, SUBSEQUENCE_BEGINS, BLOCK_INDICES, BLOCK_INDICES_BEGINS, MAX_CONTEXT_LEN };
 
+static ir_val list_input(struct net *n, const char *name)
+{
+    return ir_parameter(n->g, name, IR_I32, IR_SHAPE(IR_DYN));
+}
+
 static void paged_begin(struct net *n)
 {
-    static const char *const lists[] = {"past_lens", "subsequence_begins", "block_indices",
-                                        "block_indices_begins"};
-    for (int i = 0; i < MAX_CONTEXT_LEN; i++)
-        n->paged[i] = ir_parameter(n->g, lists[i], IR_I32, IR_SHAPE(IR_DYN));
+    n->paged[PAST_LENS] = list_input(n, "past_lens");
+    n->paged[SUBSEQUENCE_BEGINS] = list_input(n, "subsequence_begins");
+}
+
+/* Those that only attention reads: an input that nothing uses is none. */
+static void attention_inputs(struct net *n)
+{
+    n->paged[BLOCK_INDICES] = list_input(n, "block_indices");
+    n->paged[BLOCK_INDICES_BEGINS] = list_input(n, "block_indices_begins");
     n->paged[MAX_CONTEXT_LEN] = ir_parameter(n->g, "max_context_len", IR_I32, IR_SCALAR);
 }
 
@@ -40,6 +53,8 @@ static ir_val paged_attention(struct net *n, const struct attn_call *c)
     const struct hparams *h = n->h;
     struct arch_model *m = n->model;
     uint32_t number = m->n_caches++;
+    if (number == 0)
+        attention_inputs(n);
     m->caches[number] = (struct arch_cache){c->n_head_kv, h->n_embd_head_k, h->n_embd_head_v, c->window};
 
     ir_val none = empty(n, IR_I32, 1), none_f32 = empty(n, IR_F32, 1);
@@ -89,6 +104,75 @@ static ir_val paged_attention(struct net *n, const struct attn_call *c)
     return out[0];
 }
 
+/* ---- states of recurrent layers, in slots ---- */
+
+enum { STATE_INDICES, STATE_BEGINS, STATE_INTERVAL };
+
+/* A new table of states and the five inputs that say which sequence's rows use which slot. */
+static ir_val state_inputs(struct net *n, int rank, const int64_t *dims, ir_val which[5])
+{
+    static const char *const names[] = {"state_indices", "state_begins", "state_interval"};
+    struct arch_model *m = n->model;
+    if (m->n_states == 0) {
+        for (int i = 0; i < 3; i++)
+            n->states[i] = list_input(n, names[i]);
+    }
+    const ir_val in[] = {n->paged[SUBSEQUENCE_BEGINS], n->states[STATE_INDICES], n->states[STATE_BEGINS],
+                         n->paged[PAST_LENS], n->states[STATE_INTERVAL]};
+    memcpy(which, in, sizeof in);
+
+    m->states = xrealloc(m->states, (m->n_states + 1) * sizeof *m->states);
+    struct arch_state *s = &m->states[m->n_states];
+    *s = (struct arch_state){.rank = rank};
+    struct ir_shape shape = {rank + 1, {IR_DYN}};
+    for (int i = 0; i < rank; i++)
+        s->dims[i] = shape.d[i + 1] = dims[i];
+    char name[32];
+    snprintf(name, sizeof name, "state.%u", m->n_states++);
+    return ir_parameter(n->g, name, IR_F32, shape);
+}
+
+static ir_val paged_conv(struct net *n, ir_val x, ir_val weight, ir_val bias)
+{
+    struct ir *g = n->g;
+    const int64_t dims[] = {ir_dim(g, x, 1), ir_dim(g, weight, 2)};
+    ir_val in[9] = {x, IR_NONE, weight, bias == IR_NONE ? empty(n, IR_F32, 1) : bias}, out[1];
+    in[1] = state_inputs(n, 2, dims, in + 4);
+    struct ir_out outs[] = {{IR_F32, IR_SHAPE(IR_DYN, dims[0])}};
+    ir_name(g, "conv");
+    ir_node(g, "PagedCausalConv1D", "extension", 9, in, 0, NULL, 0, NULL, 1, outs, out);
+    return out[0];
+}
+
+static ir_val paged_delta(struct net *n, const struct delta_call *c)
+{
+    struct ir *g = n->g;
+    const int64_t dims[] = {ir_dim(g, c->v, 1), ir_dim(g, c->v, 2), ir_dim(g, c->k, 2)};
+    ir_val in[11] = {c->q, c->k, c->v, IR_NONE, c->decay, c->beta}, out[1];
+    in[3] = state_inputs(n, 3, dims, in + 6);
+    char eps[32];
+    snprintf(eps, sizeof eps, "%.9g", (double)c->norm_eps);
+    struct ir_attr attr[] = {{"use_qk_l2norm", "true"}, {"q_l2_norm_eps", eps}, {"k_l2_norm_eps", eps}};
+    struct ir_out outs[] = {{IR_F32, IR_SHAPE(IR_DYN, dims[0], dims[1])}};
+    ir_name(g, "delta");
+    ir_node(g, "PagedGatedDeltaNet", "extension", 11, in, 3, attr, 0, NULL, 1, outs, out);
+    return out[0];
+}
+
+static ir_val paged_ssm(struct net *n, const struct ssm_call *c)
+{
+    struct ir *g = n->g;
+    const int64_t dims[] = {ir_dim(g, c->x, 1), ir_dim(g, c->x, 2), ir_dim(g, c->b, 2)};
+    ir_val in[11] = {c->a, c->dt, c->b, c->x, c->c}, out[1];
+    in[5] = state_inputs(n, 3, dims, in + 6);
+    struct ir_out outs[] = {{IR_F32, IR_SHAPE(IR_DYN, dims[0], dims[1])}};
+    ir_name(g, "ssm");
+    ir_node(g, "PagedSelectiveSSM", "extension", 11, in, 0, NULL, 0, NULL, 1, outs, out);
+    return out[0];
+}
+
+/* ---- RoPE ---- */
+
 static ir_val fused_rope(struct net *n, ir_val x, ir_val cos, ir_val sin, uint32_t n_rot)
 {
     char dims[16];
@@ -137,11 +221,29 @@ static bool block_product(struct net *n, ir_val x, const char *form, int count,
     return true;
 }
 
+static bool block_experts(struct net *n, const struct experts_call *c, ir_val *out)
+{
+    int index = linear_isa() == LINEAR_PORTABLE ? -1 : weights_experts(n->w, n->g, c->experts);
+    if (index < 0)
+        return false;
+    struct ir_out outs[] = {{IR_F32, IR_SHAPE(IR_DYN, (int64_t)c->experts->cols)}};
+    char number[16];
+    snprintf(number, sizeof number, "%d", index);
+    struct ir_attr attr[] = {{"index", number}};
+    ir_name(n->g, "experts");
+    ir_node(n->g, "GgufExperts", "grappa", 3, (ir_val[]){c->x, c->ids, c->weights}, 1, attr, 0, NULL, 1, outs,
+            out);
+    return true;
+}
+
 static const struct lowering paged = {
     .name = "paged",
     .begin = paged_begin,
     .attention = paged_attention,
     .rope = fused_rope,
+    .conv = paged_conv,
+    .delta = paged_delta,
+    .ssm = paged_ssm,
 };
 /* f32 and f16 are what llama.cpp computes and caches in; f32 also spares the conversions around our
  * operation. */
@@ -152,7 +254,11 @@ static const struct lowering paged_blocks = {
     .begin = paged_begin,
     .attention = paged_attention,
     .blocks = block_product,
+    .experts = block_experts,
     .rope = fused_rope,
+    .conv = paged_conv,
+    .delta = paged_delta,
+    .ssm = paged_ssm,
 };
 
 static const struct lowering paged_repacked = {
@@ -162,6 +268,9 @@ static const struct lowering paged_repacked = {
     .begin = paged_begin,
     .attention = paged_attention,
     .rope = fused_rope,
+    .conv = paged_conv,
+    .delta = paged_delta,
+    .ssm = paged_ssm,
 };
 
 static const struct {

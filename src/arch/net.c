@@ -55,6 +55,12 @@ ir_val net_wanted_rows(struct net *n, uint32_t il, ir_val x)
     return il + 1 == n->h->n_layer ? ir_gather(n->g, x, n->out_rows, 0) : x;
 }
 
+ir_val net_residual(struct net *n, ir_val x)
+{
+    float scale = n->h->residual_scale;
+    return scale == 1 ? x : ir_mul(n->g, x, ir_f32(n->g, scale));
+}
+
 void net_rope_tables(struct net *n, bool swa, ir_val *cos, ir_val *sin)
 {
     /* One pair of tables serves both kinds of layer when they rotate alike. */
@@ -78,7 +84,7 @@ void net_rope_tables(struct net *n, bool swa, ir_val *cos, ir_val *sin)
 }
 
 /* x / sqrt(mean(x^2) + eps) * weight, in the form that the plugins fuse into one RMS node. */
-static ir_val rms_norm(struct net *n, ir_val x, ir_val weight)
+ir_val net_rms_norm_by(struct net *n, ir_val x, ir_val weight)
 {
     struct ir *g = n->g;
     ir_val mean = ir_reduce(g, IR_REDUCE_MEAN, ir_binary(g, IR_POW, x, ir_f32(g, 2.0f)), -1, true);
@@ -101,7 +107,19 @@ ir_val net_rms_norm(struct net *n, ir_val x, bool required, const char *fmt, ...
     const struct gguf_tensor *t = vector(n, required, (uint64_t)ir_dim(n->g, x, -1), name);
     if (!t)
         return x;
-    return rms_norm(n, x, weights_small(n->w, n->g, t, NULL));
+    return net_rms_norm_by(n, x, weights_small(n->w, n->g, t, NULL));
+}
+
+ir_val net_vector(struct net *n, bool required, uint64_t rows, uint64_t cols, const uint32_t *order,
+                  const char *fmt, ...)
+{
+    char name[128];
+    va_list ap;
+    va_start(ap, fmt);
+    vsnprintf(name, sizeof name, fmt, ap);
+    va_end(ap);
+    const struct gguf_tensor *t = net_matrix(n, required, rows, cols, "%s", name);
+    return t ? weights_small(n->w, n->g, t, order) : IR_NONE;
 }
 
 /* Sums of each `group` neighbours of x: f32 [T, cols / group]. */
@@ -178,7 +196,7 @@ static ir_val with_companions(struct net *n, ir_val y, enum net_with with, int c
     if (ir_shape_of(g, y).rank != 2)
         return IR_NONE; /* the graph has failed */
     uint64_t rows = (uint64_t)ir_dim(g, y, 1);
-    ir_val bias = companions(n, "bias", true, 0.0f, count, t, row_maps, rows);
+    ir_val bias = with == NET_SCALE ? IR_NONE : companions(n, "bias", true, 0.0f, count, t, row_maps, rows);
     ir_val scale = with == NET_BIAS ? IR_NONE : companions(n, "scale", false, 1.0f, count, t, row_maps, rows);
     if (bias != IR_NONE && with == NET_BIAS_SCALE)
         y = ir_add(g, y, bias);
@@ -246,7 +264,7 @@ static bool has_companions(struct net *n, enum net_with with, int count, const s
 {
     for (int i = 0; i < count; i++) {
         int stem = (int)t[i]->name.n - 7; /* without ".weight" */
-        if (weights_tensor(n->w, false, NULL, "%.*s.bias", stem, t[i]->name.p) ||
+        if ((with != NET_SCALE && weights_tensor(n->w, false, NULL, "%.*s.bias", stem, t[i]->name.p)) ||
             (with != NET_BIAS && weights_tensor(n->w, false, NULL, "%.*s.scale", stem, t[i]->name.p)))
             return true;
     }
@@ -286,11 +304,13 @@ void net_head(struct net *n, ir_val x)
 {
     struct ir *g = n->g;
     const struct hparams *h = n->h;
-    x = net_rms_norm(n, x, true, "output_norm");
+    x = net_rms_norm(n, x, true, "%s", n->output_norm ? n->output_norm : "output_norm");
     const struct gguf_tensor *t = net_matrix(n, false, h->n_vocab, h->n_embd, "output.weight");
     if (!t)
         t = n->model->embd;
     ir_val logits = net_linear(n, x, NET_SCALE_BIAS, 1, &t, NULL);
+    if (h->logit_scale != 1)
+        logits = ir_mul(g, logits, ir_f32(g, h->logit_scale));
     if (h->final_logit_softcap != 0) {
         ir_val cap = ir_f32(g, h->final_logit_softcap);
         logits = ir_mul(g, ir_unary(g, IR_TANH, ir_binary(g, IR_DIV, logits, cap)), cap);

@@ -19,6 +19,27 @@ struct attn_call {
     uint32_t window; /* 0: all positions */
     ir_val sinks;    /* f32 [1, heads, 1, 1] or IR_NONE */
 };
+/* Gated delta rule: a state S [value size, key size] for each head, S = exp(decay) S, then S += beta (v - S
+ * k) k^T; out S q / sqrt(key size). Q and K are brought to length 1. Value head h reads key head h / (n_head
+ * / n_head_k). */
+struct delta_call {
+    ir_val q, k;        /* f32 [T, n_head_k, key size] */
+    ir_val v;           /* f32 [T, n_head, value size] */
+    ir_val decay, beta; /* f32 [T, n_head] */
+    float norm_eps;
+};
+/* Selective state space (Mamba 2): a state S [head size, state size] for each head, S = exp(a dt) S + dt x
+ * b^T; out S c. Head h reads group h / (n_head / groups). */
+struct ssm_call {
+    ir_val a;    /* f32 [n_head] */
+    ir_val dt;   /* f32 [T, n_head] */
+    ir_val x;    /* f32 [T, n_head, head size] */
+    ir_val b, c; /* f32 [T, groups, state size] */
+};
+struct experts_call {
+    ir_val x, ids, weights; /* f32 [T, cols]; i32 and f32 [T, experts of a row] */
+    const struct weights_experts *experts;
+};
 struct lowering {
     const char *name;
     /* OpenVINO's types for the inference and the KV cache unless the user says otherwise; NULL: the device's
@@ -34,9 +55,18 @@ struct lowering {
      * * second. */
     bool (*blocks)(struct net *n, ir_val x, const char *form, int count, const struct gguf_tensor *const *t,
                    const uint32_t *const *row_maps, ir_val *out);
+    /* The weighted sum of each row's experts, as they lie in the file: f32 [T, cols]. False and NULL as
+     * above. */
+    bool (*experts)(struct net *n, const struct experts_call *c, ir_val *out);
     /* Rotates the first n_rot dimensions of each head, NeoX order: x [T, 1, heads, size] -> [T, heads, 1,
      * size]. */
     ir_val (*rope)(struct net *n, ir_val x, ir_val cos, ir_val sin, uint32_t n_rot);
+    /* What recurrent layers keep between steps is theirs to declare. Causal convolution of each channel with
+     * its taps over the last rows: x f32 [T, channels], weight f32 [channels, 1, taps], bias f32 [channels]
+     * or IR_NONE -> [T, channels]. */
+    ir_val (*conv)(struct net *n, ir_val x, ir_val weight, ir_val bias);
+    ir_val (*delta)(struct net *n, const struct delta_call *c); /* f32 [T, n_head, value size] */
+    ir_val (*ssm)(struct net *n, const struct ssm_call *c);     /* f32 [T, n_head, head size] */
 };
 
 /* The table's row for a device; `repack` asks for one without `blocks`. NULL with an error that names the
@@ -52,9 +82,11 @@ struct net {
     struct arch_model *model;                              /* what the engine will be told */
     enum rope_order { ROPE_NEOX, ROPE_NORMAL } rope_order; /* of the file's Q and K rows */
 
+    const char *output_norm;         /* the tensor's name without ".weight"; NULL: "output_norm" */
     ir_val out_rows;                 /* i32 [n]: rows of the step whose logits are wanted */
     ir_val rope_cos[2], rope_sin[2]; /* full and sliding-window layers; IR_NONE when not in use */
     ir_val paged[6];                 /* past_lens … max_context_len, made by the lowering */
+    ir_val states[3];                /* state_indices … state_interval, once a layer has asked for them */
 
     struct { /* group sums of values already made: shared by the matrices that read the same x */
         ir_val x, sums;
@@ -68,13 +100,23 @@ ir_val net_embeddings(struct net *n, float scale);
 /* The wanted rows of the last layer; other layers keep all. Call it where only row-wise work is left. */
 ir_val net_wanted_rows(struct net *n, uint32_t il, ir_val x);
 
+/* A block's output, times the family's factor for what joins the residual stream. */
+ir_val net_residual(struct net *n, ir_val x);
+
 /* RMS norm over the last axis by the vector tensor of that name. An optional missing tensor gives x. */
 ir_val net_rms_norm(struct net *n, ir_val x, bool required, const char *fmt, ...)
     __attribute__((format(printf, 4, 5)));
 
+/* The same with a weight at hand. */
+ir_val net_rms_norm_by(struct net *n, ir_val x, ir_val weight);
+/* A small tensor of rows x cols, shaped [rows, cols], or [cols] if it has one dimension; `order` (may be
+ * NULL) of its elements. IR_NONE when it is missing (with `required` the graph has failed). */
+ir_val net_vector(struct net *n, bool required, uint64_t rows, uint64_t cols, const uint32_t *order,
+                  const char *fmt, ...) __attribute__((format(printf, 6, 7)));
+
 /* Companions of a matrix "NAME.weight" in the file and the order in which they act: "NAME.scale", one factor
  * for the product, and "NAME.bias", a number for each row. They count where the file has them. */
-enum net_with { NET_BIAS, NET_SCALE_BIAS, NET_BIAS_SCALE };
+enum net_with { NET_BIAS, NET_SCALE_BIAS, NET_BIAS_SCALE, NET_SCALE };
 
 /* x [T, cols] times the stacked matrices of these tensors, with their companions: f32 [T, rows]. */
 ir_val net_linear(struct net *n, ir_val x, enum net_with with, int count, const struct gguf_tensor *const *t,

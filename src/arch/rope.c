@@ -21,7 +21,8 @@ static float yarn_magnitude(float factor, float mscale)
 static float yarn_attention(const struct hparams *h, float freq_scale)
 {
     float factor = 1.0f / freq_scale;
-    float m = h->yarn_log_mul != 0.0f ? yarn_magnitude(factor, 1.0f) / yarn_magnitude(factor, h->yarn_log_mul)
+    float m = h->yarn_log_mul != 0.0f ? yarn_magnitude(factor, h->yarn_mul != 0 ? h->yarn_mul : 1.0f) /
+                                            yarn_magnitude(factor, h->yarn_log_mul)
                                       : yarn_magnitude(factor, 1.0f);
     return m / (1.0f + 0.1f * logf(factor));
 }

@@ -19,6 +19,8 @@ struct weights {
     uint64_t blob;
     struct linear *linears;
     size_t n_linears;
+    struct experts *experts;
+    size_t n_experts;
 };
 
 struct weights *weights_new(const struct gguf *g)
@@ -37,6 +39,7 @@ void weights_free(struct weights *w)
     free(w->used);
     free(w->entries);
     free(w->linears);
+    free(w->experts);
     free(w);
 }
 
@@ -177,17 +180,26 @@ static int place(struct weights *w, int n, const struct gguf_tensor *const *t,
     return 0;
 }
 
-/* Const -> Convert -> Subtract -> Multiply -> Reshape: the pattern that the plugins keep compressed. */
-static ir_val decompress(struct ir *g, const struct quant_image *image, const struct parts *p, int64_t rows,
-                         int64_t cols)
+/* `rows` and one dimension behind. */
+static struct ir_shape with_dim(struct ir_shape rows, int64_t last)
+{
+    rows.d[rows.rank++] = last;
+    return rows;
+}
+
+/* Const -> Convert -> Subtract -> Multiply -> Reshape: the pattern that the plugins keep compressed. The
+ * result is [rows…, cols]. */
+static ir_val decompress(struct ir *g, const struct quant_image *image, const struct parts *p,
+                         struct ir_shape rows, int64_t cols)
 {
     enum ir_type elem = elem_types[image->elem];
+    struct ir_shape whole = with_dim(rows, cols);
     if (image->group == 0) {
-        ir_val c = ir_const_ref(g, elem, IR_SHAPE(rows, cols), p->q, p->size.q);
+        ir_val c = ir_const_ref(g, elem, whole, p->q, p->size.q);
         return elem == IR_F32 ? c : ir_convert(g, c, IR_F32);
     }
-    int64_t groups = cols / image->group;
-    ir_val q = ir_const_ref(g, elem, IR_SHAPE(rows, groups, image->group), p->q, p->size.q);
+    struct ir_shape groups = with_dim(rows, cols / image->group);
+    ir_val q = ir_const_ref(g, elem, with_dim(groups, image->group), p->q, p->size.q);
     enum ir_type scale_type = elem_types[image->scale];
     ir_val x = ir_convert(g, q, scale_type);
     if (image->zero) {
@@ -195,8 +207,8 @@ static ir_val decompress(struct ir *g, const struct quant_image *image, const st
         ir_val z = ir_const(g, IR_U8, IR_SCALAR, &zero);
         x = ir_binary(g, IR_SUB, x, ir_convert(g, z, scale_type));
     }
-    x = ir_mul(g, x, ir_const_ref(g, scale_type, IR_SHAPE(rows, groups, 1), p->scale, p->size.scale));
-    x = ir_reshape(g, x, 2, (int64_t[]){rows, cols}, false);
+    x = ir_mul(g, x, ir_const_ref(g, scale_type, with_dim(groups, 1), p->scale, p->size.scale));
+    x = ir_reshape(g, x, whole.rank, whole.d, false);
     return scale_type == IR_F32 ? x : ir_convert(g, x, IR_F32);
 }
 
@@ -217,8 +229,10 @@ void weights_name(struct ir *g, int n, const struct gguf_tensor *const *t)
     ir_name(g, "%s", name);
 }
 
-struct weights_matrix weights_matrix(struct weights *w, struct ir *g, int n,
-                                     const struct gguf_tensor *const *t, const uint32_t *const *row_maps)
+/* Plans the image of n stacked tensors, whose rows get the shape `rows`. */
+static struct weights_matrix image_of(struct weights *w, struct ir *g, int n,
+                                      const struct gguf_tensor *const *t, const uint32_t *const *row_maps,
+                                      struct ir_shape rows)
 {
     struct weights_matrix m = {IR_NONE, IR_NONE, 0, 0, t[0]->ne[0]};
     const struct quant_image *image = quant_image_of(t[0]->type);
@@ -229,6 +243,8 @@ struct weights_matrix weights_matrix(struct weights *w, struct ir *g, int n,
     }
     for (int i = 0; i < n; i++)
         m.rows += t[i]->ne[1] * t[i]->ne[2] * t[i]->ne[3];
+    if (rows.rank == 0)
+        rows = IR_SHAPE((int64_t)m.rows);
     struct err err = ERR_INIT;
     struct parts p = {0};
     if (place(w, n, t, row_maps, image, m.rows, &p, &err) < 0) {
@@ -236,30 +252,49 @@ struct weights_matrix weights_matrix(struct weights *w, struct ir *g, int n,
         return m;
     }
     weights_name(g, n, t);
-    m.w = decompress(g, image, &p, (int64_t)m.rows, (int64_t)m.cols);
+    m.w = decompress(g, image, &p, rows, (int64_t)m.cols);
     if (image->has_min) {
         m.group = image->group;
-        m.min = ir_const_ref(g, IR_F32, IR_SHAPE((int64_t)m.rows, (int64_t)(m.cols / image->group)), p.min,
-                             p.size.min);
+        m.min = ir_const_ref(g, IR_F32, with_dim(rows, (int64_t)(m.cols / image->group)), p.min, p.size.min);
     }
     return m;
 }
 
+struct weights_matrix weights_matrix(struct weights *w, struct ir *g, int n,
+                                     const struct gguf_tensor *const *t, const uint32_t *const *row_maps)
+{
+    return image_of(w, g, n, t, row_maps, IR_SCALAR);
+}
+
+struct weights_matrix weights_stack(struct weights *w, struct ir *g, const struct gguf_tensor *t)
+{
+    return image_of(w, g, 1, &t, NULL, IR_SHAPE((int64_t)t->ne[2], (int64_t)t->ne[1]));
+}
+
 /* ---- products with blocks in place ---- */
+
+static bool in_blocks(struct linear *l, int n, const struct gguf_tensor *const *t,
+                      const uint32_t *const *row_maps)
+{
+    *l = (struct linear){.cols = t[0]->ne[0], .n_parts = n};
+    if (n > LINEAR_MAX_PARTS)
+        return false;
+    for (int i = 0; i < n; i++) {
+        if (!linear_supports(t[i]->type))
+            return false;
+        uint64_t rows = t[i]->ne[1] * t[i]->ne[2] * t[i]->ne[3];
+        l->part[i] = (struct linear_part){t[i]->type, rows, t[i]->data, row_maps ? row_maps[i] : NULL};
+        l->rows += rows;
+    }
+    return true;
+}
 
 int weights_linear(struct weights *w, int n, const struct gguf_tensor *const *t,
                    const uint32_t *const *row_maps)
 {
-    struct linear l = {.cols = t[0]->ne[0], .n_parts = n};
-    if (n > LINEAR_MAX_PARTS)
+    struct linear l;
+    if (!in_blocks(&l, n, t, row_maps))
         return -1;
-    for (int i = 0; i < n; i++) {
-        if (!linear_supports(t[i]->type))
-            return -1;
-        uint64_t rows = t[i]->ne[1] * t[i]->ne[2] * t[i]->ne[3];
-        l.part[i] = (struct linear_part){t[i]->type, rows, t[i]->data, row_maps ? row_maps[i] : NULL};
-        l.rows += rows;
-    }
     w->linears = xrealloc(w->linears, (w->n_linears + 1) * sizeof *w->linears);
     w->linears[w->n_linears] = l;
     return (int)w->n_linears++;
@@ -271,13 +306,61 @@ const struct linear *weights_linears(const struct weights *w, size_t *n)
     return w->linears;
 }
 
+/* Values of a companion for as long as the plan lives; NULL without a tensor. */
+static const float *kept_values(struct weights *w, struct ir *g, const struct gguf_tensor *t)
+{
+    struct err err = ERR_INIT;
+    float *v = t ? weights_values(t, &err) : NULL, *kept = NULL;
+    if (v) {
+        kept = arena_alloc(&w->arena, elements(t) * sizeof *v);
+        memcpy(kept, v, elements(t) * sizeof *v);
+        free(v);
+    } else if (t)
+        ir_fail(g, "%s", err.text);
+    return kept;
+}
+
+int weights_experts(struct weights *w, struct ir *g, const struct weights_experts *x)
+{
+    struct experts e = {.n = x->n, .cols = x->cols, .ff = x->ff, .act = x->act};
+    e.fused = !x->stack[WEIGHTS_GATE];
+    if (!in_blocks(&e.gate_up, e.fused ? 1 : 2, x->stack + (e.fused ? WEIGHTS_UP : WEIGHTS_GATE), NULL) ||
+        !in_blocks(&e.down, 1, x->stack + WEIGHTS_DOWN, NULL))
+        return -1;
+    struct experts_after *after[] = {&e.after_gate, &e.after_up, &e.after_down};
+    for (int i = 0; i < WEIGHTS_N_STACKS; i++) {
+        after[i]->scale = kept_values(w, g, x->scale[i]);
+        after[i]->bias = kept_values(w, g, x->bias[i]);
+    }
+    w->experts = xrealloc(w->experts, (w->n_experts + 1) * sizeof *w->experts);
+    w->experts[w->n_experts] = e;
+    return (int)w->n_experts++;
+}
+
+const struct experts *weights_expert_stacks(const struct weights *w, size_t *n)
+{
+    *n = w->n_experts;
+    return w->experts;
+}
+
+static bool has_part(const struct linear *l, const struct gguf_tensor *t)
+{
+    for (int p = 0; p < l->n_parts; p++) {
+        if (l->part[p].data == t->data)
+            return true;
+    }
+    return false;
+}
+
 bool weights_in_place(const struct weights *w, const struct gguf_tensor *t)
 {
     for (size_t i = 0; i < w->n_linears; i++) {
-        for (int p = 0; p < w->linears[i].n_parts; p++) {
-            if (w->linears[i].part[p].data == t->data)
-                return true;
-        }
+        if (has_part(&w->linears[i], t))
+            return true;
+    }
+    for (size_t i = 0; i < w->n_experts; i++) {
+        if (has_part(&w->experts[i].gate_up, t) || has_part(&w->experts[i].down, t))
+            return true;
     }
     return false;
 }

@@ -10,6 +10,7 @@
 #include "base/err.h"
 #include "gguf/gguf.h"
 #include "ir/ir.h"
+#include "kernels/experts.h"
 #include "kernels/linear.h"
 #include "quant/quant.h"
 
@@ -58,6 +59,24 @@ int weights_linear(struct weights *w, int n, const struct gguf_tensor *const *t,
                    const uint32_t *const *row_maps);
 const struct linear *weights_linears(const struct weights *w, size_t *n);
 bool weights_in_place(const struct weights *w, const struct gguf_tensor *t); /* is multiplied in the file */
+
+/* A mixture of experts as it lies in the file, each stack a tensor [n][rows][columns]. */
+enum { WEIGHTS_GATE, WEIGHTS_UP, WEIGHTS_DOWN, WEIGHTS_N_STACKS };
+struct weights_experts {
+    uint32_t n;
+    uint64_t cols, ff; /* gate and up: cols -> ff, down: ff -> cols */
+    enum gate act;
+    /* Without gate, up holds both: of each expert the gate's rows first. */
+    const struct gguf_tensor *stack[WEIGHTS_N_STACKS];
+    /* What acts on each product: a factor for an expert [n], a bias [n][rows]; NULL: nothing. */
+    const struct gguf_tensor *scale[WEIGHTS_N_STACKS], *bias[WEIGHTS_N_STACKS];
+};
+/* A planned stack for the plugin's batched products: w f32 [n, rows, cols], min [n, rows, cols / group]. */
+struct weights_matrix weights_stack(struct weights *w, struct ir *g, const struct gguf_tensor *t);
+/* Plans experts with blocks as they lie in the file; the index of their `struct experts`, or -1 when the
+ * kernels don't know a type. Fails through the graph when a companion can't be read. */
+int weights_experts(struct weights *w, struct ir *g, const struct weights_experts *x);
+const struct experts *weights_expert_stacks(const struct weights *w, size_t *n);
 
 /* Names the next node after stacked tensors: "attn_q+attn_k" within the layer's scope. */
 void weights_name(struct ir *g, int n, const struct gguf_tensor *const *t);

@@ -43,11 +43,11 @@ static size_t n_system_messages(const struct chat *c)
 
 /* ---- a turn ---- */
 
-static grappa_token *render(struct chat *c, size_t *n, struct grappa_err *err)
+static grappa_token *render(struct chat *c, bool for_answer, size_t *n, struct grappa_err *err)
 {
     const char *template = c->template.n ? c->template.p : NULL;
     size_t len;
-    char *prompt = grappa_chat_apply(c->s->vocab, template, c->messages, c->n, true, &len, err);
+    char *prompt = grappa_chat_apply(c->s->vocab, template, c->messages, c->n, for_answer, &len, err);
     if (!prompt)
         return NULL;
     grappa_token *tokens = tokenize(c->s->vocab, prompt, len, true, true, n, err);
@@ -58,15 +58,29 @@ static grappa_token *render(struct chat *c, size_t *n, struct grappa_err *err)
     return tokens;
 }
 
+/* How much of the prompt the next one will begin with: the messages, but perhaps not what asks for an answer,
+ * such as the start of a thought that templates leave out later. */
+static size_t lasting_part(struct chat *c, const grappa_token *prompt, size_t n)
+{
+    size_t n_messages = 0, same = 0;
+    grappa_token *messages = render(c, false, &n_messages, NULL);
+    while (messages && same < n && same < n_messages && messages[same] == prompt[same])
+        same++;
+    free(messages);
+    return same;
+}
+
 /* The answer to the messages so far, which then is one of them. A question without one is taken back. */
 static int answer(struct chat *c, bool echo, enum ending *ending, struct grappa_err *err)
 {
     struct buf text = {0};
     size_t n = 0;
-    grappa_token *tokens = render(c, &n, err);
+    grappa_token *tokens = render(c, true, &n, err);
     int status = tokens ? 0 : -1;
     if (tokens && c->s->o->verbose_prompt)
         show_tokens(c->s->vocab, tokens, n);
+    if (tokens)
+        c->s->n_lasting = grappa_model_is_recurrent(c->s->model) ? lasting_part(c, tokens, n) : 0;
     if (tokens)
         status = session_write(c->s, tokens, n, echo, &text, ending, err);
     bool unanswered = status || (text.n == 0 && *ending == END_INTERRUPT);

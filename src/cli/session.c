@@ -168,13 +168,9 @@ static int keep_common(struct session *s, const grappa_token *prompt, size_t n, 
         keep++;
     if (keep == s->n_held)
         return 0;
-    /* A recurrent state can't go back: then it starts anew. */
-    if (keep && grappa_seq_trim(s->ctx, 0, (int32_t)keep, NULL) == 0) {
-        s->n_held = keep;
-        return 0;
-    }
-    s->n_held = 0;
-    return grappa_seq_trim(s->ctx, 0, 0, err);
+    /* Recurrent states go back only to some places. */
+    s->n_held = (size_t)grappa_seq_trim_point(s->ctx, 0, (int32_t)keep);
+    return grappa_seq_trim(s->ctx, 0, (int32_t)s->n_held, err);
 }
 
 static int decode(struct session *s, const grappa_token *tokens, size_t n, struct grappa_err *err)
@@ -196,7 +192,8 @@ static int compute_prompt(struct session *s, const grappa_token *prompt, size_t 
     s->n_prompt += n - s->n_held;
     log_debug("prompt of %zu tokens, %zu of them are in the context", n, s->n_held);
     while (s->n_held < n && !interrupted) {
-        size_t step = n - s->n_held < s->o->n_batch ? n - s->n_held : s->o->n_batch;
+        size_t end = s->n_lasting > s->n_held && s->n_lasting < n ? s->n_lasting : n;
+        size_t step = end - s->n_held < s->o->n_batch ? end - s->n_held : s->o->n_batch;
         if (decode(s, prompt + s->n_held, step, err))
             return -1;
     }

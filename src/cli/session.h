@@ -15,6 +15,9 @@ struct session {
     const struct grappa_vocab *vocab;
     grappa_token *held; /* [n_ctx], the tokens in the context */
     size_t n_held;
+    /* After so many tokens of the next prompt a step ends, so that a recurrent model's states can go back
+     * there; 0: nowhere in particular. */
+    size_t n_lasting;
     struct stop stop;
     double start, load_s, prompt_s, decode_s; /* seconds, for the summary */
     size_t n_prompt, n_decode;                /* tokens computed in those */

@@ -21,17 +21,20 @@ struct host {
     int32_t *pos;           /* [n_batch] */
     int32_t *past_lens, *subsequence_begins, *block_indices, *block_indices_begins;
     int32_t max_context_len;
-    int32_t *out_rows; /* [n_batch] */
+    int32_t *out_rows;                                      /* [n_batch] */
+    int32_t *state_indices, *state_begins, *state_interval; /* of recurrent models */
 };
 
 struct grappa_context {
     struct grappa_model *m;
     struct kv kv;
+    struct states states;
     uint32_t n_ctx, n_batch;
     struct host host;
     int32_t *row_of;     /* [n_batch]: row of each token of the slice */
     int32_t *seq_tokens; /* [n_seqs]: tokens of each sequence in the slice */
     int32_t *old_len;    /* [n_seqs]: lengths before the batch, to go back to */
+    bool *keep;          /* [n_seqs]: the batch's end is a state to come back to */
 
     const float *logits; /* of the last batch: [n_logits, n_vocab] */
     int32_t n_logits;
@@ -63,12 +66,21 @@ static int make_host(struct grappa_context *c, struct err *err)
     t->past_lens = host_alloc(seqs, sizeof(int32_t));
     t->subsequence_begins = host_alloc(seqs + 1, sizeof(int32_t));
     t->block_indices_begins = host_alloc(seqs + 1, sizeof(int32_t));
+    t->state_indices = host_alloc(2 * seqs, sizeof(int32_t));
+    t->state_begins = host_alloc(seqs + 1, sizeof(int32_t));
+    t->state_interval = host_alloc(seqs, sizeof(int32_t));
     t->block_indices = host_alloc(seqs * (size_t)c->kv.n_blocks, sizeof(int32_t));
     c->row_of = host_alloc(n, sizeof(int32_t));
     c->seq_tokens = host_alloc(seqs, sizeof(int32_t));
     c->old_len = host_alloc(seqs, sizeof(int32_t));
+    c->keep = host_alloc(seqs, sizeof(bool));
     bool ok = t->embeddings && t->pos && t->out_rows && t->past_lens && t->subsequence_begins &&
-              t->block_indices_begins && t->block_indices && c->row_of && c->seq_tokens && c->old_len;
+              t->block_indices_begins && t->block_indices && c->row_of && c->seq_tokens && c->old_len &&
+              t->state_indices && t->state_begins && t->state_interval && c->keep;
+    for (size_t i = 0; i < seqs && ok; i++) {
+        t->state_begins[i + 1] = 2 * (int32_t)(i + 1);
+        t->state_interval[i] = ARCH_STATE_INTERVAL;
+    }
     for (int i = 0; i < 2 && ok; i++) {
         if (!c->m->arch->rope_used[i])
             continue;
@@ -86,13 +98,29 @@ static uint64_t reserve_bytes(const struct grappa_model *m, uint32_t n_batch)
     return (uint64_t)n_batch * m->arch->h.n_embd * 64 + ((uint64_t)512 << 20);
 }
 
+static size_t state_bytes(const struct arch_state *s)
+{
+    size_t bytes = sizeof(float);
+    for (int i = 0; i < s->rank; i++)
+        bytes *= (size_t)s->dims[i];
+    return bytes;
+}
+
+static uint64_t states_total(const struct grappa_model *m, uint32_t n_seqs)
+{
+    uint64_t per_slot = 0;
+    for (uint32_t i = 0; i < m->arch->n_states; i++)
+        per_slot += state_bytes(&m->arch->states[i]);
+    return per_slot * (uint64_t)states_slots((int32_t)n_seqs);
+}
+
 static int choose_size(struct grappa_context *c, const struct grappa_context_params *p, struct err *err)
 {
     const struct grappa_model *m = c->m;
     uint64_t per_block = 0, available = engine_memory_available();
     for (size_t i = 0; i < m->n_caches; i++)
         per_block += m->caches[i].block_bytes;
-    uint64_t reserve = reserve_bytes(m, c->n_batch);
+    uint64_t reserve = reserve_bytes(m, c->n_batch) + states_total(m, p->n_seq_max);
     uint64_t room = available > reserve ? available - reserve : 0;
     uint64_t ctx = p->n_ctx ? p->n_ctx : m->arch->h.n_ctx_train;
     uint64_t n_blocks = (align_up(ctx, CTX_PAD) + (uint64_t)m->block_size - 1) / (uint64_t)m->block_size;
@@ -132,6 +160,24 @@ static int make_kv(struct grappa_context *c, uint32_t n_seqs, struct err *err)
     return r;
 }
 
+static int make_states(struct grappa_context *c, uint32_t n_seqs, struct err *err)
+{
+    const struct arch_model *a = c->m->arch;
+    size_t *bytes = xcalloc(a->n_states + 1, sizeof *bytes);
+    for (uint32_t i = 0; i < a->n_states; i++)
+        bytes[i] = state_bytes(&a->states[i]);
+    int r = states_init(&c->states, (int32_t)n_seqs, bytes, a->n_states, err);
+    free(bytes);
+    for (uint32_t i = 0; i < a->n_states && r == 0; i++) {
+        const struct arch_state *s = &a->states[i];
+        int64_t dims[4] = {c->states.n_slots, s->dims[0], s->dims[1], s->dims[2]};
+        char name[32];
+        snprintf(name, sizeof name, "state.%u", i);
+        r = ov_bind(c->m->program, name, OV_ELEM_F32, s->rank + 1, dims, c->states.tables[i], err);
+    }
+    return r;
+}
+
 struct grappa_context *grappa_context_new(struct grappa_model *m, const struct grappa_context_params *params,
                                           struct grappa_err *err)
 {
@@ -149,7 +195,8 @@ struct grappa_context *grappa_context_new(struct grappa_model *m, const struct g
         goto failed;
     if (c->n_batch > c->n_ctx)
         c->n_batch = c->n_ctx;
-    if (make_kv(c, p.n_seq_max, &e) < 0 || make_host(c, &e) < 0 || bind_caches(c, &e) < 0)
+    if (make_kv(c, p.n_seq_max, &e) < 0 || make_states(c, p.n_seq_max, &e) < 0 || make_host(c, &e) < 0 ||
+        bind_caches(c, &e) < 0)
         goto failed;
     m->user = c;
     return c;
@@ -166,17 +213,20 @@ void grappa_context_free(struct grappa_context *c)
     if (c->m->user == c)
         c->m->user = NULL;
     struct host *t = &c->host;
-    void *all[] = {t->embeddings,    t->cos[0],
-                   t->cos[1],        t->sin[0],
-                   t->sin[1],        t->pos,
-                   t->past_lens,     t->subsequence_begins,
-                   t->block_indices, t->block_indices_begins,
-                   t->out_rows,      c->row_of,
-                   c->seq_tokens,    c->old_len,
+    void *all[] = {t->embeddings,     t->cos[0],
+                   t->cos[1],         t->sin[0],
+                   t->sin[1],         t->pos,
+                   t->past_lens,      t->subsequence_begins,
+                   t->block_indices,  t->block_indices_begins,
+                   t->out_rows,       c->row_of,
+                   c->seq_tokens,     c->old_len,
+                   t->state_indices,  t->state_begins,
+                   t->state_interval, c->keep,
                    c->logits_own};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
         free(all[i]);
     kv_release(&c->kv);
+    states_release(&c->states);
     buf_release(&c->profile);
     free(c);
 }
@@ -260,6 +310,7 @@ static int32_t lay_out(struct grappa_context *c, const struct grappa_batch *b, s
         for (int32_t i = 0; i < count; i++)
             t->pos[rows + i] = seq->n_tokens + i;
         kv_extend(&c->kv, s, count);
+        states_step(&c->states, s, count, &t->state_indices[2 * used], &t->state_indices[2 * used + 1]);
         memcpy(t->block_indices + blocks, seq->blocks, (size_t)seq->n_blocks * sizeof *seq->blocks);
         blocks += seq->n_blocks;
         c->seq_tokens[s] = rows; /* from here on: the next row of this sequence */
@@ -303,23 +354,28 @@ static int bind_slice(struct grappa_context *c, int64_t rows, int64_t n_seqs, in
             ov_bind(p, sin_names[i], OV_ELEM_F32, 4, dims, t->sin[i], err) < 0)
             return -1;
     }
+    bool attention = c->m->n_caches > 0, recurrent = c->states.n_tables > 0;
     const struct {
         const char *name;
         int32_t *data;
         int64_t n;
-    } lists[] = {{"past_lens", t->past_lens, n_seqs},
-                 {"subsequence_begins", t->subsequence_begins, n_seqs + 1},
-                 {"block_indices", t->block_indices, t->block_indices_begins[n_seqs]},
-                 {"block_indices_begins", t->block_indices_begins, n_seqs + 1},
-                 {"out_rows", t->out_rows, n_out}};
+        bool used;
+    } lists[] = {{"past_lens", t->past_lens, n_seqs, true},
+                 {"subsequence_begins", t->subsequence_begins, n_seqs + 1, true},
+                 {"block_indices", t->block_indices, t->block_indices_begins[n_seqs], attention},
+                 {"block_indices_begins", t->block_indices_begins, n_seqs + 1, attention},
+                 {"state_indices", t->state_indices, 2 * n_seqs, recurrent},
+                 {"state_begins", t->state_begins, n_seqs + 1, recurrent},
+                 {"state_interval", t->state_interval, n_seqs, recurrent},
+                 {"out_rows", t->out_rows, n_out, true}};
     for (size_t i = 0; i < sizeof lists / sizeof *lists; i++) {
-        if (ov_bind(p, lists[i].name, OV_ELEM_I32, 1, &lists[i].n, lists[i].data, err) < 0)
+        if (lists[i].used && ov_bind(p, lists[i].name, OV_ELEM_I32, 1, &lists[i].n, lists[i].data, err) < 0)
             return -1;
     }
     int64_t dims[] = {rows, c->m->arch->h.n_embd};
     if (ov_bind(p, "embeddings", OV_ELEM_F32, 2, dims, t->embeddings, err) < 0)
         return -1;
-    return ov_bind(p, "max_context_len", OV_ELEM_I32, 0, dims, &t->max_context_len, err);
+    return !attention ? 0 : ov_bind(p, "max_context_len", OV_ELEM_I32, 0, dims, &t->max_context_len, err);
 }
 
 /* One inference. In the first few the plugin packs the weights for the kinds of steps it meets. */
@@ -404,8 +460,15 @@ int grappa_decode(struct grappa_context *c, const struct grappa_batch *batch, st
         return engine_fail(err, &e);
     for (int32_t s = 0; s < c->kv.n_seqs; s++)
         c->old_len[s] = c->kv.seqs[s].n_tokens;
-    if (run(c, batch, &e) == 0)
+    states_begin(&c->states);
+    if (run(c, batch, &e) == 0) {
+        /* A long piece is worth coming back to; single tokens would only push such pieces out. */
+        for (int32_t s = 0; s < c->kv.n_seqs; s++)
+            c->keep[s] = c->kv.seqs[s].n_tokens - c->old_len[s] > 1;
+        states_commit(&c->states, c->keep);
         return 0;
+    }
+    states_undo(&c->states);
     for (int32_t s = 0; s < c->kv.n_seqs; s++)
         kv_trim(&c->kv, s, c->old_len[s]);
     c->n_logits = 0;
@@ -450,8 +513,24 @@ int grappa_seq_trim(struct grappa_context *c, int32_t seq, int32_t n, struct gra
                 c->kv.seqs[seq].n_tokens, n);
         return engine_fail(err, &e);
     }
+    int32_t point = states_trim_point(&c->states, seq, n);
+    if (point != n) {
+        err_set(
+            &e, ERR_RANGE,
+            "sequence %d can be cut to %d tokens, not to %d: recurrent layers keep no state of every length",
+            seq, point, n);
+        return engine_fail(err, &e);
+    }
     kv_trim(&c->kv, seq, n);
+    states_trim(&c->states, seq, n);
     return 0;
+}
+
+int32_t grappa_seq_trim_point(const struct grappa_context *c, int32_t seq, int32_t n)
+{
+    int32_t len = grappa_seq_len(c, seq);
+    n = n < len ? n : len;
+    return n <= 0 ? 0 : states_trim_point(&c->states, seq, n);
 }
 
 int grappa_seq_copy(struct grappa_context *c, int32_t src, int32_t dst, struct grappa_err *err)
@@ -460,6 +539,7 @@ int grappa_seq_copy(struct grappa_context *c, int32_t src, int32_t dst, struct g
     if (check_seq(c, src, &e) < 0 || check_seq(c, dst, &e) < 0)
         return engine_fail(err, &e);
     kv_copy(&c->kv, src, dst);
+    states_copy(&c->states, src, dst);
     return 0;
 }
 

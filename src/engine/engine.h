@@ -7,6 +7,7 @@
 #include "base/mem.h"
 #include "engine/image.h"
 #include "engine/kv.h"
+#include "engine/states.h"
 #include "gguf/gguf.h"
 #include "ov/ov.h"
 #include "vocab/vocab.h"

@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+enum { NO_CACHE_BLOCK = 256 }; /* tokens in a block that holds nothing */
 enum { PROPERTIES_MAX = 16, OWN_PROPERTIES_MAX = 8, PACKING_STEPS = 8 };
 
 static const struct type_name {
@@ -90,6 +91,8 @@ static int ask_caches(struct grappa_model *m, struct err *err)
         if (m->block_size == 0 || tokens < m->block_size)
             m->block_size = (int32_t)tokens;
     }
+    if (m->block_size == 0)
+        m->block_size = NO_CACHE_BLOCK;
     return 0;
 }
 
@@ -146,12 +149,13 @@ static int compile(struct grappa_model *m, const struct grappa_model_params *o, 
     struct ov_runtime *rt = n < 0 ? NULL : engine_runtime(err);
     if (!rt)
         return -1;
-    size_t n_linears;
+    size_t n_linears, n_experts;
     const struct linear *linears = weights_linears(m->arch->weights, &n_linears);
+    const struct experts *experts = weights_expert_stacks(m->arch->weights, &n_experts);
     struct image_sweep sweep;
     image_sweep_start(&sweep, &m->image);
     m->program = ov_compile(rt, o->device ? o->device : "CPU", buf_str(&m->xml), m->image.p, m->image.size,
-                            linears, n_linears, props, (size_t)n, err);
+                            linears, n_linears, experts, n_experts, props, (size_t)n, err);
     image_sweep_stop(&sweep);
     m->unpacked_steps = PACKING_STEPS;
     return m->program ? ask_caches(m, err) : -1;
@@ -226,6 +230,11 @@ const struct grappa_file *grappa_model_file(const struct grappa_model *m)
 uint32_t grappa_model_n_ctx_train(const struct grappa_model *m)
 {
     return m->arch->h.n_ctx_train;
+}
+
+bool grappa_model_is_recurrent(const struct grappa_model *m)
+{
+    return m->arch->n_states > 0;
 }
 
 const char *grappa_model_ir(const struct grappa_model *m, size_t *len)

@@ -52,11 +52,22 @@ EACH_ISA static void gelu_tanh(const float *gate, const float *up, float *out, s
     }
 }
 
+EACH_ISA static void swiglu_oai(const float *gate, const float *up, float *out, size_t n)
+{
+    const float alpha = 1.702f, limit = 7.0f;
+    for (size_t i = 0; i < n; i++) {
+        float x = gate[i] < limit ? gate[i] : limit, u = up[i] < limit ? up[i] : limit;
+        u = u > -limit ? u : -limit;
+        out[i] = x / (1.0f + fast_exp(-alpha * x)) * (u + 1.0f);
+    }
+}
+
 void gate_rows(enum gate act, const float *gate, const float *up, float *out, size_t n)
 {
     static void (*const acts[])(const float *, const float *, float *, size_t) = {
         [GATE_SILU] = silu,
         [GATE_GELU_TANH] = gelu_tanh,
+        [GATE_SWIGLU_OAI] = swiglu_oai,
     };
     acts[act](gate, up, out, n);
 }

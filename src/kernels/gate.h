@@ -10,9 +10,10 @@ extern "C" {
 #endif
 
 enum gate {
-    GATE_SILU,      /* x * sigmoid(x) */
-    GATE_GELU_TANH, /* x / 2 * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 x^3))); Hendrycks and Gimpel,
-                       arXiv:1606.08415 */
+    GATE_SILU,       /* x * sigmoid(x) */
+    GATE_GELU_TANH,  /* x / 2 * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 x^3))); Hendrycks and Gimpel,
+                        arXiv:1606.08415 */
+    GATE_SWIGLU_OAI, /* x * sigmoid(1.702 x) with x at most 7, times 1 + up with up within -7 … 7: gpt-oss */
 };
 
 /* out[i] = act(gate[i]) * up[i] for n numbers, within 4 ulp of the activation. `out` may be `gate` or `up`.

@@ -113,6 +113,35 @@ void linear_quantize(const struct linear *l, size_t m, const float *x, size_t fi
             kernels->round[r](x + i * l->cols, l->cols, &to[r], i);
 }
 
+static void copy_part(void *to, size_t j, const void *from, size_t i, size_t bytes)
+{
+    memcpy((uint8_t *)to + j * bytes, (const uint8_t *)from + i * bytes, bytes);
+}
+
+void linear_copy_row(const struct linear *l, size_t m, const void *from, size_t i, size_t n, void *to,
+                     size_t j)
+{
+    struct rounded x[N_ROUNDINGS], y[N_ROUNDINGS];
+    lay_out(l, m, (uint8_t *)(uintptr_t)from, x);
+    lay_out(l, n, to, y);
+    for (int r = 0; r < N_ROUNDINGS; r++) {
+        if (!x[r].q)
+            continue;
+        size_t steps = x[r].steps, bytes = steps * STEP;
+        const uint8_t *q = x[r].q + i * bytes;
+        if (x[r].biased == y[r].biased) {
+            copy_part(y[r].q, j, x[r].q, i, bytes);
+        } else {
+            for (size_t b = 0; b < bytes; b++)
+                y[r].q[j * bytes + b] = q[b] ^ 0x80; /* int8 to that + 128, or back */
+        }
+        copy_part(y[r].d, j, x[r].d, i, steps * sizeof(float) * (r == ROUND_32 ? STEP_GROUPS : 1));
+        copy_part(y[r].s, j, x[r].s, i, steps * sizeof(float) * STEP_GROUPS);
+        if (r == ROUND_256)
+            copy_part(y[r].s16, j, x[r].s16, i, steps * sizeof(float) * STEP_MAX_GROUPS);
+    }
+}
+
 void linear_multiply(const struct linear *l, size_t m, const void *scratch, size_t first, size_t last,
                      float *y)
 {

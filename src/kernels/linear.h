@@ -52,6 +52,9 @@ size_t linear_scratch_size(const struct linear *l, size_t m);
 /* Rounds rows [first, last) of x [m, cols] into the scratch. Rows may be done by several threads. */
 void linear_quantize(const struct linear *l, size_t m, const float *x, size_t first, size_t last,
                      void *scratch);
+/* Row i of a scratch of m rows becomes row j of another one, of n rows, as if it had been rounded there. */
+void linear_copy_row(const struct linear *l, size_t m, const void *from, size_t i, size_t n, void *to,
+                     size_t j);
 /* Output rows [first, last) of y [m, l->rows]: y[i * l->rows + n] for all m rows of x. Ranges may be done by
  * several threads; they run best when they begin at multiples of linear_step rows. */
 void linear_multiply(const struct linear *l, size_t m, const void *scratch, size_t first, size_t last,

@@ -4,53 +4,21 @@
 #include "ov/linear_op.h"
 
 #include "kernels/gate.h"
+#include "ov/own_op.hpp"
 
 #include <openvino/core/extension.hpp>
 #include <openvino/core/op_extension.hpp>
 #include <openvino/op/op.hpp>
-#include <openvino/runtime/core.hpp>
 #include <tbb/parallel_for.h>
 
-#include <cstdlib>
 #include <memory>
 #include <string>
-
-// The C wrapper's handle (openvino/c/src/common.h).
-struct ov_core {
-    std::shared_ptr<ov::Core> object;
-};
 
 namespace {
 
 // Set while a graph is read (ov_linear_table_use), so that a node finds what its index stands for.
 thread_local const struct linear *table;
 thread_local size_t table_size;
-
-// Scratch of a thread that runs graphs: it grows to the largest step and stays.
-class Scratch {
-  public:
-    ~Scratch()
-    {
-        std::free(data);
-    }
-    void *get(size_t n)
-    {
-        if (n > size) {
-            std::free(data);
-            size = (n + 4095) / 4096 * 4096;
-            data = std::aligned_alloc(4096, size);
-            if (!data) {
-                size = 0;
-                throw std::bad_alloc();
-            }
-        }
-        return data;
-    }
-
-  private:
-    void *data = nullptr;
-    size_t size = 0;
-};
 
 // What the operation makes of the stacked products: the row of enum linear_form's text in IR.
 struct Form {

@@ -4,6 +4,7 @@
 
 #include "base/mem.h"
 #include "base/str.h"
+#include "ov/experts_op.h"
 #include "ov/linear_op.h"
 #include "ov/node_info.h"
 
@@ -93,7 +94,7 @@ struct ov_runtime *ov_open(struct err *err)
     char *name = NULL;
     if (ov_core_get_property(rt->core, "CPU", "FULL_DEVICE_NAME", &name) == OK)
         ov_free(name);
-    if (ov_linear_op_register(rt->core) < 0) {
+    if (ov_linear_op_register(rt->core) < 0 || ov_experts_op_register(rt->core) < 0) {
         err_set(err, ERR_DEVICE, "OpenVINO: an operation of our own can't be registered");
         ov_close(rt);
         return NULL;
@@ -229,12 +230,15 @@ static ov_model_t *read_model(struct ov_runtime *rt, struct str xml, void *blob,
 
 struct ov_program *ov_compile(struct ov_runtime *rt, const char *device, struct str xml, void *blob,
                               size_t blob_size, const struct linear *linears, size_t n_linears,
-                              const struct ov_prop *props, size_t n_props, struct err *err)
+                              const struct experts *experts, size_t n_experts, const struct ov_prop *props,
+                              size_t n_props, struct err *err)
 {
     struct ov_program *p = xcalloc(1, sizeof *p);
     ov_linear_table_use(linears, n_linears);
+    ov_experts_table_use(experts, n_experts);
     ov_model_t *model = read_model(rt, xml, blob, blob_size, err);
     ov_linear_table_use(NULL, 0);
+    ov_experts_table_use(NULL, 0);
     if (!model)
         goto failed;
     p->compiled = compile(rt, model, device, props, n_props, err);

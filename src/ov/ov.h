@@ -7,6 +7,7 @@
 
 #include "base/buf.h"
 #include "base/err.h"
+#include "kernels/experts.h"
 #include "kernels/linear.h"
 
 #include <stdbool.h>
@@ -46,10 +47,11 @@ struct ov_program;
 
 /* `blob` is read during compilation and whenever the plugin packs weights for a new kind of step, so it must
  * outlive the program; so must `linears`, the products with GGUF blocks that the graph's GgufLinear nodes
- * refer to by index (NULL, 0: there are none). */
+ * refer to by index (NULL, 0: there are none), and `experts`, those of its GgufExperts nodes. */
 struct ov_program *ov_compile(struct ov_runtime *rt, const char *device, struct str xml, void *blob,
                               size_t blob_size, const struct linear *linears, size_t n_linears,
-                              const struct ov_prop *props, size_t n_props, struct err *err);
+                              const struct experts *experts, size_t n_experts, const struct ov_prop *props,
+                              size_t n_props, struct err *err);
 void ov_program_free(struct ov_program *p);
 
 #define OV_MAX_RANK 8

@@ -181,6 +181,34 @@ def test_chat_remembers_and_reuses_the_context(bpe):
     assert int(prompts[1].split(", ")[1].split()[0]) > 10
 
 
+THOUGHT = (
+    "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
+    "{% if add_generation_prompt %}<|im_start|>assistant\n<think>\n{% endif %}"
+)
+
+
+@pytest.mark.parametrize("name", ["qwen35", "lfm2", "mamba2"])
+def test_chat_goes_back_to_kept_states(name, tmp_path):
+    """A template that asks for a thought and later leaves it out: the next turn goes back to the end of the question."""
+    model = tiny(name)
+    template = tmp_path / "thought.jinja"
+    template.write_text(THOUGHT)
+    letters = [w for i in range(64, 90) for w in ("--logit-bias", f"{i}+50")]  # a text, whatever the model says
+    words = ["--chat-template-file", template, "-c", "512", *letters]
+    one = chat(model, b"the cat\n", *words).stdout
+    done = chat(model, b"the cat\nthe dog\n", *words, "-v", "-v")
+    assert done.stdout.startswith(one)
+    question = "<|im_start|>user\nthe cat<|im_end|>\n"
+    rest = "<|im_start|>assistant\n{}<|im_end|>\n<|im_start|>user\nthe dog<|im_end|>\n<|im_start|>assistant\n<think>\n"
+    prompts = [line for line in done.stderr.decode().splitlines() if line.startswith("prompt of ")]
+    assert len(prompts) == 2 and prompts[0].endswith(", 0 of them are in the context")
+    held = int(prompts[1].split(", ")[1].split()[0])
+    assert held == len(good("tokenize", "-m", model, "-p", question, "--no-escape", "--ids").split(b","))
+    fresh = good("run", "-m", model, "-p", question + rest.format(one[:-1].decode()), "-n", "12", "-c", "512",
+                 "--no-display-prompt", "--no-escape", *letters, *GREEDY)
+    assert done.stdout == one + fresh
+
+
 def test_chat_commands(bpe):
     first = chat(bpe, b"the cat\n").stdout
     done = chat(bpe, b"/help\nthe cat\n/clear\nthe cat\n/quit\n")

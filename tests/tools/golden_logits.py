@@ -45,29 +45,38 @@ def run(command, path, ids):
         return np.fromfile(out.name, np.float32).reshape(len(ids), tiny_models.VOCAB)
 
 
-class Exact(tiny_models.Model):
+def exact(model):
     """The same model with its matrices in F32."""
 
-    def tensors(self):
-        for name, values, kind in super().tensors():
-            yield name, gguf.dequantize(values, kind).astype(np.float32), gguf.GGMLQuantizationType.F32
+    class Exact(type(model)):
+        def tensors(self):
+            for name, values, kind in super().tensors():
+                yield name, gguf.dequantize(values, kind).astype(np.float32), gguf.GGMLQuantizationType.F32
+
+    return Exact(**{f.name: getattr(model, f.name) for f in dataclasses.fields(model)})
 
 
 def exact_logits(command, model, ids):
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "exact.gguf"
-        Exact(**{f.name: getattr(model, f.name) for f in dataclasses.fields(model)}).write(path)
+        exact(model).write(path)
         return run(command, path, ids)
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--version", default="llama.cpp b11434, CPU", help="what made them, for the manifest")
+    parser.add_argument("--only", help="names of models, with commas: the others' logits stay as they are")
     parser.add_argument("command", nargs="+")
     args = parser.parse_args()
     folder = tiny_models.ensure()
+    only = set(args.only.split(",")) if args.only else set(tiny_models.MODELS)
+    kept = {c["model"]: c for c in json.loads((GOLDEN / "manifest.json").read_text())["cases"]} if args.only else {}
     cases = []
     for name, model in tiny_models.MODELS.items():
+        if name not in only:
+            cases.append(kept[name])
+            continue
         path = folder / f"{name}.gguf"
         ids, positions = ids_of(model), positions_of(model)
         case = {"model": name, "tensors": tiny_models.digest(path), "positions": positions, "ids": ids}

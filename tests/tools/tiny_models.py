@@ -134,16 +134,19 @@ def random_blocks(rng, shape, spread, kind):
     return blocks.reshape(rows)
 
 
+GATED = ("qwen35", "qwen35moe", "qwen3next")  # attention with gates, and delta nets
+
+
 @dataclass
 class Model:
     name: str
     arch: str
     seed: int
     dim: int = 64
-    ff: int = 96
+    ff: int | list = 96
     layers: int = 2
     heads: int = 4
-    kv_heads: int = 2
+    kv_heads: int | list = 2  # a list: by layer; 0: no attention
     head: int = 16
     tied: bool = False
     pre: str = ""  # pre-tokenizer of a BPE vocabulary; none: SentencePiece
@@ -153,6 +156,12 @@ class Model:
     mixed: T | None = None  # attn_v and ffn_down, as in the _M mixtures
     keys: dict = field(default_factory=dict)  # without the architecture's prefix
     factors: dict = field(default_factory=dict)  # rope factor tensors
+    groups: int = 0  # of recurrent layers: key heads of a delta net, groups of Mamba 2 …
+    ssm_heads: int = 0  # … heads …
+    ssm_head: int = 16  # … and the sizes of a head and of its state, here the same
+    mixed_in: bool = False  # the old tensor of qwen3next: Q, K, V and Z by key head
+    nextn: int = 0  # layers behind the trunk that guess further tokens
+    norms: str = ""  # "heads": of Q and K, as qwen3 and gemma3 have them
 
     def write(self, path):
         # Every tensor has a stream of its own, so that adding one leaves the others as they are.
@@ -171,22 +180,30 @@ class Model:
         w.add_vocab_size(VOCAB)
         w.add_context_length(self.keys.get("context_length", 512))
         w.add_embedding_length(self.dim)
-        w.add_block_count(self.layers)
+        w.add_block_count(self.layers + self.nextn)
         w.add_feed_forward_length(self.ff)
         w.add_head_count(self.heads)
         w.add_head_count_kv(self.kv_heads)
         w.add_layer_norm_rms_eps(1e-5)
         w.add_rope_freq_base(self.rope_base)
-        if self.head * self.heads != self.dim:
+        if self.head * self.heads != self.dim and not isinstance(self, Latent):
             w.add_key_length(self.head)
             w.add_value_length(self.head)
-        if self.rope_dims or self.arch in ("llama", "phi3"):
+        if self.rope_dims or self.arch in ("llama", "phi3", "granite", "granitemoe", "granitehybrid"):
             w.add_rope_dimension_count(self.rope_dims or self.head)
         for key, value in self.keys.items():
             if key == "context_length":
                 continue
-            add = {str: w.add_string, int: w.add_uint32, float: w.add_float32, list: w.add_array}[type(value)]
+            add = {str: w.add_string, bool: w.add_bool, int: w.add_uint32, float: w.add_float32, list: w.add_array}[type(value)]
             add(f"{self.arch}.{key}", value)
+        if self.groups:
+            w.add_ssm_conv_kernel(4)
+            w.add_ssm_inner_size(self.inner)
+            w.add_ssm_state_size(self.ssm_head)
+            w.add_ssm_time_step_rank(self.ssm_heads)
+            w.add_ssm_group_count(self.groups)
+        if self.nextn:
+            w.add_uint32(f"{self.arch}.nextn_predict_layers", self.nextn)
         bpe_vocab(w, self.pre) if self.pre else spm_vocab(w)
 
     def rng(self, name):
@@ -212,42 +229,242 @@ class Model:
         # gemma3 multiplies the embedding by sqrt(dim); a tied head wants the same small spread.
         spread = self.dim**-0.5 if self.tied else 1.0
         yield self.matrix("token_embd.weight", VOCAB, self.dim, spread)
-        yield self.norm("output_norm.weight", self.dim)
+        yield self.norm("token_embd_norm.weight" if self.arch.startswith("lfm2") else "output_norm.weight", self.dim)
         if not self.tied:
             yield self.matrix("output.weight", VOCAB, self.dim)
         for name, values in self.factors.items():
             yield name, np.array(values, np.float32), T.F32
         for i in range(self.layers):
-            yield from self.attention(f"blk.{i}.")
-            yield from self.mlp(f"blk.{i}.")
+            yield from self.layer(i, f"blk.{i}.")
+        for i in range(self.layers, self.layers + self.nextn):
+            yield from self.layer(i, f"blk.{i}.")
+            yield self.matrix(f"blk.{i}.nextn.eh_proj.weight", self.dim, 2 * self.dim)
+            yield self.norm(f"blk.{i}.nextn.enorm.weight", self.dim)
+            yield self.norm(f"blk.{i}.nextn.hnorm.weight", self.dim)
+
+    @property
+    def inner(self):
+        return self.ssm_heads * self.ssm_head
+
+    def layer(self, i, blk):
+        kv_heads, ff = self.of_layer(self.kv_heads, blk), self.of_layer(self.ff, blk)
+        if self.arch in GATED:
+            recurrent = i < self.layers and (i + 1) % self.keys.get("full_attention_interval", 4) != 0
+        else:
+            recurrent = self.arch in ("mamba2", "falcon-h1") or (kv_heads == 0 and not (self.arch == "nemotron_h" and ff))
+        mixers = {"lfm2": self.shortconv, "lfm2moe": self.shortconv, **dict.fromkeys(GATED, self.delta_net)}
+        mixer = mixers.get(self.arch, self.mamba)
+        attention = self.arch != "mamba2" and kv_heads > 0 and (not recurrent or self.arch == "falcon-h1")
+        if attention:
+            yield from self.attention(blk)
+        else:
+            yield self.norm(blk + "attn_norm.weight", self.dim)
+        if recurrent:
+            yield from mixer(blk)
+        if self.arch == "qwen35":
+            yield self.norm(blk + "post_attention_norm.weight", self.dim)
+        if ff and self.arch != "mamba2":
+            yield from self.mlp(blk)
+
+    def of_layer(self, value, blk):
+        return value[int(blk.split(".")[1])] if isinstance(value, list) else value
+
+    def decay(self, name, shape):
+        """Rates of -1/16 to -1: states that remember from one token to a few dozens."""
+        return name, -(1 + self.rng(name).randint(0, 16, size=shape)).astype(np.float32) / 16, T.F32
+
+    def delta_net(self, blk):
+        keys = 2 * self.groups * self.ssm_head
+        if self.mixed_in:
+            yield self.matrix(blk + "ssm_in.weight", keys + 2 * self.inner, self.dim)
+        else:
+            yield self.matrix(blk + "attn_qkv.weight", keys + self.inner, self.dim)
+            yield self.matrix(blk + "attn_gate.weight", self.inner, self.dim)
+        yield self.f32(blk + "ssm_conv1d.weight", (keys + self.inner, 4), 0.5)
+        yield self.bias(blk + "ssm_dt.bias", self.ssm_heads)
+        yield self.decay(blk + "ssm_a", (self.ssm_heads,))
+        if self.arch == "qwen3next":
+            yield self.f32(blk + "ssm_ba.weight", (2 * self.ssm_heads, self.dim), self.dim**-0.5)
+        else:
+            yield self.f32(blk + "ssm_beta.weight", (self.ssm_heads, self.dim), self.dim**-0.5)
+            yield self.f32(blk + "ssm_alpha.weight", (self.ssm_heads, self.dim), self.dim**-0.5)
+        yield self.norm(blk + "ssm_norm.weight", self.ssm_head)
+        yield self.matrix(blk + "ssm_out.weight", self.dim, self.inner)
+
+    def mamba(self, blk):
+        filtered = self.inner + 2 * self.groups * self.ssm_head
+        yield self.matrix(blk + "ssm_in.weight", self.inner + filtered + self.ssm_heads, self.dim)
+        yield self.f32(blk + "ssm_conv1d.weight", (filtered, 4), 0.5)
+        yield self.bias(blk + "ssm_conv1d.bias", filtered)
+        yield self.bias(blk + "ssm_dt.bias", self.ssm_heads)
+        yield self.decay(blk + "ssm_a", (self.ssm_heads, 1))
+        yield self.f32(blk + "ssm_d", (self.ssm_heads, 1), 1.0)
+        name, values, kind = self.norm(blk + "ssm_norm.weight", self.inner)
+        yield name, values.reshape(self.groups, -1), kind
+        yield self.matrix(blk + "ssm_out.weight", self.dim, self.inner)
+
+    def shortconv(self, blk):
+        yield self.matrix(blk + "shortconv.in_proj.weight", 3 * self.dim, self.dim)
+        yield self.f32(blk + "shortconv.conv.weight", (self.dim, self.keys["shortconv.l_cache"]), 0.5)
+        yield self.matrix(blk + "shortconv.out_proj.weight", self.dim, self.dim)
+
+    def f32(self, name, shape, spread):
+        return name, noise(self.rng(name), shape) * np.float32(spread), T.F32
 
     def attention(self, blk):
-        q, kv = self.heads * self.head, self.kv_heads * self.head
+        q, kv = self.heads * self.head, self.of_layer(self.kv_heads, blk) * self.head
         yield self.norm(blk + "attn_norm.weight", self.dim)
         if self.arch == "phi3":
             yield self.matrix(blk + "attn_qkv.weight", q + 2 * kv, self.dim)
         else:
-            for part, n in (("q", q), ("k", kv), ("v", kv)):
+            gate = 2 if self.arch in GATED else 1
+            for part, n in (("q", gate * q), ("k", kv), ("v", kv)):
                 yield self.matrix(f"{blk}attn_{part}.weight", n, self.dim)
                 if self.arch == "qwen2":
                     yield self.bias(f"{blk}attn_{part}.bias", n)
         yield self.matrix(blk + "attn_output.weight", self.dim, q)
-        if self.arch in ("qwen3", "gemma3"):
+        if self.arch in ("qwen3", "gemma3", "qwen35", "lfm2") or self.norms:
             yield self.norm(blk + "attn_q_norm.weight", self.head)
             yield self.norm(blk + "attn_k_norm.weight", self.head)
         if self.arch == "gemma3":
             yield self.norm(blk + "post_attention_norm.weight", self.dim)
 
     def mlp(self, blk):
-        yield self.norm(blk + "ffn_norm.weight", self.dim)
+        ff = self.of_layer(self.ff, blk)
+        if self.arch not in ("qwen35", "nemotron_h"):
+            yield self.norm(blk + ("ffn_norm" if self.arch == "falcon-h1" else "ffn_norm.weight"), self.dim)
         if self.arch == "phi3":
-            yield self.matrix(blk + "ffn_up.weight", 2 * self.ff, self.dim)
+            yield self.matrix(blk + "ffn_up.weight", 2 * ff, self.dim)
         else:
-            yield self.matrix(blk + "ffn_gate.weight", self.ff, self.dim)
-            yield self.matrix(blk + "ffn_up.weight", self.ff, self.dim)
-        yield self.matrix(blk + "ffn_down.weight", self.dim, self.ff)
+            if self.arch != "nemotron_h":
+                yield self.matrix(blk + "ffn_gate.weight", ff, self.dim)
+            yield self.matrix(blk + "ffn_up.weight", ff, self.dim)
+        yield self.matrix(blk + "ffn_down.weight", self.dim, ff)
         if self.arch == "gemma3":
             yield self.norm(blk + "post_ffw_norm.weight", self.dim)
+
+
+@dataclass
+class Mixture(Model):
+    """With experts in all layers but the first `dense` ones."""
+
+    experts: int = 8
+    used: int = 3
+    ff_exp: int = 32
+    shared: int = 0  # width of the expert that all rows share
+    dense: int = 0
+    selection_bias: bool = False
+    biases: bool = False
+    fused: bool = False  # gate and up in one tensor
+    q_norm: str = ""  # of Q and K: "heads", "rows"
+    ffn_norm: str = "ffn_norm"
+
+    def write_keys(self, w):
+        w.add_expert_count(self.experts)
+        w.add_expert_used_count(self.used)
+        w.add_expert_feed_forward_length(self.ff_exp)
+        if self.shared:
+            w.add_expert_shared_feed_forward_length(self.shared)
+        if self.dense:
+            w.add_leading_dense_block_count(self.dense)
+        super().write_keys(w)
+
+    def stack(self, name, rows, columns):
+        name, values, kind = self.matrix(name, self.experts * rows, columns)
+        return name, values.reshape(self.experts, rows, -1), kind
+
+    def small(self, name, rows, columns):
+        """In F32 whatever the other matrices are."""
+        return name, noise(self.rng(name), (rows, columns)) * np.float32(columns**-0.5), T.F32
+
+    def attention(self, blk):
+        if self.arch == "bailingmoe2":
+            yield self.norm(blk + "attn_norm.weight", self.dim)
+            yield self.matrix(blk + "attn_qkv.weight", (self.heads + 2 * self.kv_heads) * self.head, self.dim)
+            yield self.matrix(blk + "attn_output.weight", self.dim, self.heads * self.head)
+        else:
+            yield from super().attention(blk)
+        sizes = {"heads": (self.head, self.head), "rows": (self.heads * self.head, self.kv_heads * self.head)}
+        for part, n in zip("qk", sizes.get(self.q_norm, ())):
+            yield self.norm(f"{blk}attn_{part}_norm.weight", n)
+        if self.arch == "qwen2moe" or self.biases:
+            for part, n in (("q", self.heads), ("k", self.kv_heads), ("v", self.kv_heads)):
+                yield self.bias(f"{blk}attn_{part}.bias", n * self.head)
+        if self.biases:
+            yield self.bias(blk + "attn_output.bias", self.dim)
+        if self.arch == "gpt-oss":
+            yield self.bias(blk + "attn_sinks.weight", self.heads)
+
+    def mlp(self, blk):
+        if int(blk.split(".")[1]) < self.dense:
+            for name, values, kind in super().mlp(blk):
+                yield name.replace("ffn_norm", self.ffn_norm), values, kind
+            return
+        yield self.norm(f"{blk}{self.ffn_norm}.weight", self.dim)
+        yield self.small(blk + "ffn_gate_inp.weight", self.experts, self.dim)
+        if self.selection_bias:
+            yield self.bias(blk + "exp_probs_b.bias", self.experts)
+        if self.fused:
+            yield self.stack(blk + "ffn_gate_up_exps.weight", 2 * self.ff_exp, self.dim)
+        else:
+            yield self.stack(blk + "ffn_gate_exps.weight", self.ff_exp, self.dim)
+            yield self.stack(blk + "ffn_up_exps.weight", self.ff_exp, self.dim)
+        yield self.stack(blk + "ffn_down_exps.weight", self.dim, self.ff_exp)
+        if self.biases:
+            yield self.bias(blk + "ffn_gate_inp.bias", self.experts)
+            for part, n in (("gate", self.ff_exp), ("up", self.ff_exp), ("down", self.dim)):
+                name, values, kind = self.bias(f"{blk}ffn_{part}_exps.bias", self.experts * n)
+                yield name, values.reshape(self.experts, n), kind
+        if self.shared:
+            if self.arch == "qwen2moe" or self.arch in GATED:
+                yield self.norm(blk + "ffn_gate_inp_shexp.weight", self.dim)
+            for part, rows, columns in (("gate", self.shared, self.dim), ("up", self.shared, self.dim),
+                                        ("down", self.dim, self.shared)):  # fmt: skip
+                yield self.matrix(f"{blk}ffn_{part}_shexp.weight", rows, columns)
+
+
+@dataclass
+class Latent(Mixture):
+    """DeepSeek's attention: heads of `head` + 16 rotated dimensions for Q and K, of `head` for V."""
+
+    latent: int = 32
+    q_rank: int = 48  # 0: one matrix
+    old: bool = False  # K and V come out of one matrix
+
+    def write_keys(self, w):
+        if self.old:
+            w.add_key_length(self.head + 16)
+            w.add_value_length(self.head)
+        else:
+            self.kv_heads = 1
+            w.add_key_length(self.latent + 16)
+            w.add_value_length(self.latent)
+            w.add_key_length_mla(self.head + 16)
+            w.add_value_length_mla(self.head)
+        w.add_kv_lora_rank(self.latent)
+        if self.q_rank:
+            w.add_q_lora_rank(self.q_rank)
+        super().write_keys(w)
+
+    def attention(self, blk):
+        q, v = self.heads * (self.head + 16), self.heads * self.head
+        yield self.norm(blk + "attn_norm.weight", self.dim)
+        if self.q_rank:
+            yield self.matrix(blk + "attn_q_a.weight", self.q_rank, self.dim)
+            yield self.norm(blk + "attn_q_a_norm.weight", self.q_rank)
+            yield self.matrix(blk + "attn_q_b.weight", q, self.q_rank)
+        else:
+            yield self.matrix(blk + "attn_q.weight", q, self.dim)
+        yield self.matrix(blk + "attn_kv_a_mqa.weight", self.latent + 16, self.dim)
+        yield self.norm(blk + "attn_kv_a_norm.weight", self.latent)
+        if self.old:
+            yield self.matrix(blk + "attn_kv_b.weight", 2 * v, self.latent)
+        else:
+            name, values, kind = self.matrix(blk + "attn_k_b.weight", self.heads * self.latent, self.head)
+            yield name, values.reshape(self.heads, self.latent, -1), kind
+            name, values, kind = self.matrix(blk + "attn_v_b.weight", v, self.latent)
+            yield name, values.reshape(self.heads, self.head, -1), kind
+        yield self.matrix(blk + "attn_output.weight", self.dim, v)
 
 
 # --- the models -------------------------------------------------------------------------------------------------
@@ -269,6 +486,29 @@ def gemma3(name, seed, **more):
     shape = dict(layers=6, heads=2, kv_heads=1, head=32, ff=64, tied=True, rope_base=1e6)
     return Model(name, "gemma3", seed, **{**shape, **more}, keys=keys)
 
+
+def qwen35(name, seed, **more):
+    keys = {"rope.dimension_sections": [3, 3, 2, 0], **more.pop("keys", {})}
+    shape = dict(layers=4, ff=64, head=32, rope_dims=16, rope_base=1e6, pre="qwen2", groups=2, ssm_heads=6)
+    return Model(name, "qwen35", seed, **{**shape, **more}, keys=keys)
+
+
+def hybrid_moe(name, arch, seed, **more):
+    keys = {"rope.dimension_sections": [3, 3, 2, 0]} if arch == "qwen35moe" else {}
+    shape = dict(layers=2, head=32, rope_dims=16, rope_base=1e6, pre="qwen2", groups=2, ssm_heads=6, shared=64)
+    keys["full_attention_interval"] = 2
+    return Mixture(name, arch, seed, q_norm="heads", ffn_norm="post_attention_norm", **shape, **more, keys=keys)
+
+
+def lfm2(name, seed, **more):
+    keys = {"shortconv.l_cache": 3, **more.pop("keys", {})}
+    return Model(name, "lfm2", seed, layers=4, kv_heads=[0, 2, 0, 2], tied=True, pre="gpt-2", rope_base=1e6, **more, keys=keys)
+
+
+MAMBA = dict(groups=2, ssm_heads=8)  # 128 channels: granitehybrid wants twice the width
+GRANITE = {"embedding_scale": 3.0, "residual_scale": 0.5, "attention.scale": 0.125, "logit_scale": 2.0}
+SIGMOID = {"expert_gating_func": 2, "expert_weights_scale": 1.5}
+GROUPS = {"expert_group_count": 4, "expert_group_used_count": 2}
 
 FAMILIES = [
     Model("llama", "llama", 1),
@@ -293,6 +533,49 @@ FAMILIES = [
           factors={k: v[:6] for k, v in LONGROPE.items()},
           keys=scaling("longrope", original_context_length=64, attn_factor=1.1875)),
     Model("smollm3", "smollm3", 17, layers=4, ff=64, tied=True, pre="smollm", rope_base=5000000.0),
+    # Six value heads to two key heads: tiled in the file, grouped in the operation.
+    qwen35("qwen35", 18),
+    qwen35("qwen35-mtp", 19, layers=3, nextn=1, keys={"full_attention_interval": 2}),
+    lfm2("lfm2", 20),
+    lfm2("lfm2-window", 21, keys={"attention.sliding_window": 32}),
+    Model("mamba2", "mamba2", 22, pre="gpt-2", **MAMBA),
+    Model("granitehybrid", "granitehybrid", 23, layers=3, kv_heads=[0, 2, 0], pre="gpt-2", **MAMBA,
+          keys={"embedding_scale": 2.0, "residual_scale": 0.75, "attention.scale": 0.125, "logit_scale": 4.0}),
+    # Six value heads to two key heads again; here the file groups them too.
+    hybrid_moe("qwen35moe", "qwen35moe", 26, fused=True),
+    hybrid_moe("qwen3next", "qwen3next", 27),
+    hybrid_moe("qwen3next-old", "qwen3next", 28, mixed_in=True),
+    Mixture("lfm2moe", "lfm2moe", 29, layers=3, kv_heads=[0, 2, 0], dense=1, selection_bias=True, q_norm="heads", pre="gpt-2",
+            keys={"shortconv.l_cache": 3, "expert_gating_func": 2}),
+    Mixture("granitehybrid-moe", "granitehybrid", 50, kv_heads=[0, 2], ff=32, shared=64, pre="gpt-2", **MAMBA,
+            keys={"logit_scale": 4.0, "rope.scaling.finetuned": False}),
+    Model("falcon-h1", "falcon-h1", 24, pre="gpt-2", **MAMBA),
+    Model("nemotron_h", "nemotron_h", 25, layers=4, kv_heads=[0, 2, 0, 0], ff=[0, 0, 96, 0], pre="gpt-2", **MAMBA,
+          keys={"attention.layer_norm_epsilon": 1e-5}),
+    Mixture("llama-moe", "llama", 30, ff=32),
+    Mixture("qwen3moe", "qwen3moe", 31, pre="qwen2", q_norm="heads", head=32),
+    Mixture("qwen2moe", "qwen2moe", 32, pre="qwen2", shared=64),
+    Mixture("olmoe", "olmoe", 33, ff=32, q_norm="rows", kv_heads=4),
+    Mixture("granitemoe", "granitemoe", 34, ff=32, shared=64, keys=GRANITE),
+    Model("granite", "granite", 35, tied=True, keys=GRANITE),
+    Mixture("ernie4_5-moe", "ernie4_5-moe", 36, shared=64, dense=1, layers=3, selection_bias=True,
+            keys={"interleave_moe_layer_step": 1}),
+    Mixture("glm4moe", "glm4moe", 37, shared=32, dense=1, rope_dims=8, selection_bias=True,
+            ffn_norm="post_attention_norm", keys={**SIGMOID, "expert_shared_count": 1, "expert_weights_norm": True}),
+    Mixture("bailingmoe2", "bailingmoe2", 38, shared=32, dense=1, selection_bias=True, q_norm="heads", experts=12,
+            keys={**SIGMOID, **GROUPS, "expert_shared_count": 1, "expert_weights_norm": True}),
+    Mixture("hunyuan-moe", "hunyuan-moe", 39, ff=32, shared=64, q_norm="heads"),
+    Model("hunyuan-dense", "hunyuan-dense", 40, norms="heads"),
+    Mixture("minimax-m2", "minimax-m2", 41, ff=32, q_norm="rows", rope_dims=8, selection_bias=True,
+            keys={"expert_gating_func": 2}),
+    Mixture("gpt-oss", "gpt-oss", 42, biases=True, head=32, ffn_norm="post_attention_norm",
+            keys={"attention.sliding_window": 32}),
+    Latent("deepseek2", "deepseek2", 43, shared=32, dense=1, layers=3, rope_dims=16, selection_bias=True, fused=True,
+           keys={**SIGMOID, **GROUPS, "expert_shared_count": 1, "expert_weights_norm": True,
+                 **scaling("yarn", factor=4.0, original_context_length=64, yarn_log_multiplier=0.0707)}),
+    # llama.cpp asks for a q_lora_rank unless there are so many layers.
+    Latent("deepseek2-lite", "deepseek2", 44, shared=32, dense=1, layers=27, rope_dims=16, q_rank=0, old=True,
+           ff=64, kv_heads=4, keys={"expert_shared_count": 1}),
 ]  # fmt: skip
 
 SMALL_TYPES = [T.F16, T.BF16, T.Q4_0, T.Q4_1, T.Q5_0, T.Q5_1, T.Q8_0, T.IQ4_NL, T.MXFP4]
@@ -306,7 +589,15 @@ QUANTISED = [
     Model("qwen3-q8_0", "qwen3", 202, type=T.Q8_0, pre="qwen2", tied=True, head=32),
     gemma3("gemma3-q4_0", 203, type=T.Q4_0),
     Model("phi3-q4_0", "phi3", 204, type=T.Q4_0, kv_heads=4),
+    Mixture("qwen3moe-q4_0", "qwen3moe", 206, type=T.Q4_0, pre="qwen2", q_norm="heads", head=32),
+    Mixture("qwen2moe-q4_k", "qwen2moe", 207, type=T.Q4_K, mixed=T.Q6_K, pre="qwen2", shared=256, ff_exp=256, experts=4,
+            used=2, **WIDE),
+    Mixture("gpt-oss-mxfp4", "gpt-oss", 208, type=T.MXFP4, biases=True, head=32, ffn_norm="post_attention_norm",
+            keys={"attention.sliding_window": 32}),
     Model("smollm3-q5_1", "smollm3", 205, type=T.Q5_1, layers=4, ff=64, tied=True, pre="smollm"),
+    qwen35("qwen35-q4_0", 206, type=T.Q4_0),
+    lfm2("lfm2-q8_0", 207, type=T.Q8_0),
+    Model("mamba2-q8_0", "mamba2", 208, type=T.Q8_0, pre="gpt-2", **MAMBA),
 ]
 MODELS = {m.name: m for m in FAMILIES + QUANTISED}
 

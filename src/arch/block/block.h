@@ -4,15 +4,26 @@
 #define ARCH_BLOCK_H
 
 #include "arch/net.h"
+#include "kernels/gate.h"
+
+/* RMS norm of Q and K: of each head before the rotation (if the file has its weights), of each head after
+ * it, or of whole rows before it. */
+enum qk_norm { QK_NORM_NONE, QK_NORM_HEADS, QK_NORM_HEADS_OPTIONAL, QK_NORM_ROTATED_HEADS, QK_NORM_ROWS };
 
 struct attention {
     bool rope;
-    bool qk_norm; /* RMS norm of each head of Q and K before the rotation */
-    float scale;  /* 0: the file's, or 1 / sqrt(head size) */
+    enum qk_norm qk_norm;
+    float scale;         /* 0: the file's, or 1 / sqrt(head size) */
+    bool sinks;          /* a learnt score for each head that takes part in the softmax only */
+    bool no_output_bias; /* one in the file doesn't count */
+    bool gate;           /* the rows of Q hold a gate behind each head: out times its sigmoid */
 };
 
 /* Attention with its output projection. In the last layer only the wanted rows come out. */
 ir_val block_attention(struct net *n, ir_val x, uint32_t il, const struct attention *a);
+
+/* Latent attention, with its output projection. */
+ir_val block_mla(struct net *n, ir_val x, uint32_t il);
 
 struct mlp {
     enum ir_unary act;
@@ -22,5 +33,44 @@ struct mlp {
 /* down(act(gate(x)) * up(x)); gate and up may be one fused tensor (ffn_up with twice the rows, gate first).
  */
 ir_val block_mlp(struct net *n, ir_val x, uint32_t il, const struct mlp *m);
+
+/* The same by "ffn_gate_shexp", … as wide as the file says: experts that all rows share. */
+ir_val block_mlp_shared(struct net *n, ir_val x, uint32_t il, const struct mlp *m);
+
+struct moe {
+    enum gate act;
+    bool scales, biases; /* the family applies "ffn_*_exps.scale", "ffn_*_exps.bias" */
+    bool shared_scales;  /* and "ffn_*_shexp.scale" */
+    bool selection_bias; /* "exp_probs_b.bias", if the file has it, helps to choose, not to weigh */
+    bool normed;         /* the weights of the chosen are made to sum to 1, whatever the file says */
+    enum { MOE_SHARED_NONE, MOE_SHARED_OPTIONAL, MOE_SHARED, MOE_SHARED_GATED } shared;
+};
+
+/* The weighted sum of the experts that a router chooses for each row, and what all rows share. */
+ir_val block_moe(struct net *n, ir_val x, uint32_t il, const struct moe *m);
+/* Whether layer il has experts. */
+bool moe_layer(const struct hparams *h, uint32_t il);
+
+/* Causal convolution of each channel of x [T, channels] by the tensors NAME.weight and, if there is one,
+ * NAME.bias; `rows` is the order of channels in x, NULL: the file's. */
+ir_val block_conv(struct net *n, ir_val x, uint32_t taps, const uint32_t *rows, const char *name,
+                  uint32_t il);
+
+/* The blocks below keep states; as block_attention, in the last layer they give only the wanted rows. */
+
+/* Gated short convolution (LFM 2). */
+ir_val block_shortconv(struct net *n, ir_val x, uint32_t il, uint32_t taps);
+
+struct deltanet {
+    bool tiled; /* value head h belongs to key head h mod (number of key heads), not to neighbours */
+    bool mixed; /* beta and alpha, in old files also Q, K, V and Z, are one tensor, by key head */
+    bool scale; /* the family applies "….scale" tensors here */
+};
+
+/* Linear attention by the gated delta rule, with its output projection. */
+ir_val block_deltanet(struct net *n, ir_val x, uint32_t il, const struct deltanet *d);
+
+/* Mamba 2. */
+ir_val block_mamba(struct net *n, ir_val x, uint32_t il);
 
 #endif

@@ -9,6 +9,7 @@ struct family {
     /* Reads and checks what the shared table does not; may be NULL. */
     int (*setup)(struct hparams *h, const struct gguf *g, struct err *err);
     void (*build)(struct net *n);
+    bool experts; /* it may have experts; `setup` reads how many */
 };
 
 #define ARCH(name, symbol, rope_order) extern const struct family symbol;

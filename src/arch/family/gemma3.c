@@ -20,7 +20,7 @@ static int setup(struct hparams *h, const struct gguf *g, struct err *err)
 static void build(struct net *n)
 {
     struct ir *g = n->g;
-    const struct attention a = {.rope = true, .qk_norm = true};
+    const struct attention a = {.rope = true, .qk_norm = QK_NORM_HEADS};
     const struct mlp m = {.act = IR_GELU_TANH};
     ir_val x = net_embeddings(n, sqrtf((float)n->h->n_embd));
     for (uint32_t il = 0; il < n->h->n_layer; il++) {
@@ -35,4 +35,4 @@ static void build(struct net *n)
     net_head(n, x);
 }
 
-const struct family family_gemma3 = {setup, build};
+const struct family family_gemma3 = {.setup = setup, .build = build};

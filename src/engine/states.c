@@ -1,0 +1,170 @@
+/* The slots: a free list and reference counts. */
+#include "engine/states.h"
+
+#include "base/mem.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+/* A sequence holds its current state, the one before the batch, those kept, and the one being written. */
+enum { SLOTS_PER_SEQ = STATES_KEPT + 3, ZEROS = 0 };
+
+int32_t states_slots(int32_t n_seqs)
+{
+    return 1 + n_seqs * SLOTS_PER_SEQ;
+}
+
+int states_init(struct states *s, int32_t n_seqs, const size_t *slot_bytes, size_t n_tables, struct err *err)
+{
+    *s = (struct states){.n_slots = states_slots(n_seqs), .n_seqs = n_seqs, .n_tables = n_tables};
+    s->free_list = xcalloc((size_t)s->n_slots, sizeof *s->free_list);
+    s->refs = xcalloc((size_t)s->n_slots, sizeof *s->refs);
+    s->seqs = xcalloc((size_t)n_seqs, sizeof *s->seqs);
+    s->tables = xcalloc(n_tables + 1, sizeof *s->tables);
+    s->slot_bytes = xcalloc(n_tables + 1, sizeof *s->slot_bytes);
+    for (int32_t slot = s->n_slots - 1; slot > ZEROS; slot--)
+        s->free_list[s->n_free++] = slot; /* low numbers first */
+    for (size_t t = 0; t < n_tables; t++) {
+        size_t size;
+        void *p = MAP_FAILED;
+        errno = ENOMEM;
+        if (mul_size(slot_bytes[t], (size_t)s->n_slots, &size))
+            p = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+        if (p == MAP_FAILED) {
+            states_release(s);
+            return err_set(err, ERR_MEMORY, "no memory for the states of %d sequences: %s", n_seqs,
+                           strerror(errno));
+        }
+        s->tables[t] = p;
+        s->slot_bytes[t] = slot_bytes[t];
+    }
+    return 0;
+}
+
+void states_release(struct states *s)
+{
+    for (size_t t = 0; t < s->n_tables; t++) {
+        if (s->tables && s->tables[t])
+            munmap(s->tables[t], s->slot_bytes[t] * (size_t)s->n_slots);
+    }
+    free(s->tables);
+    free(s->slot_bytes);
+    free(s->seqs);
+    free(s->refs);
+    free(s->free_list);
+    *s = (struct states){0};
+}
+
+static void hold(struct states *s, int32_t slot)
+{
+    if (slot != ZEROS)
+        s->refs[slot]++;
+}
+
+static void give(struct states *s, int32_t slot)
+{
+    if (slot != ZEROS && --s->refs[slot] == 0)
+        s->free_list[s->n_free++] = slot;
+}
+
+/* ---- a batch ---- */
+
+void states_begin(struct states *s)
+{
+    for (int32_t i = 0; s->n_tables && i < s->n_seqs; i++) {
+        struct states_seq *q = &s->seqs[i];
+        q->before = q->now;
+        hold(s, q->before.slot);
+    }
+}
+
+void states_step(struct states *s, int32_t seq, int32_t n, int32_t *from, int32_t *to)
+{
+    *from = *to = ZEROS;
+    if (s->n_tables == 0)
+        return;
+    struct states_seq *q = &s->seqs[seq];
+    give(s, q->read); /* the step that read it is over */
+    q->read = *from = q->now.slot;
+    *to = s->free_list[--s->n_free]; /* there is one: see SLOTS_PER_SEQ */
+    s->refs[*to] = 1;
+    q->now = (struct state_at){*to, q->now.n_tokens + n};
+}
+
+static void keep_now(struct states *s, struct states_seq *q)
+{
+    if (q->now.n_tokens == 0 || (q->n_kept > 0 && q->kept[q->n_kept - 1].n_tokens == q->now.n_tokens))
+        return;
+    if (q->n_kept == STATES_KEPT) {
+        give(s, q->kept[0].slot);
+        memmove(q->kept, q->kept + 1, (STATES_KEPT - 1) * sizeof *q->kept);
+        q->n_kept--;
+    }
+    q->kept[q->n_kept++] = q->now;
+    hold(s, q->now.slot);
+}
+
+static void end_batch(struct states *s, struct states_seq *q, int32_t slot)
+{
+    give(s, q->read);
+    q->read = ZEROS;
+    give(s, slot);
+}
+
+void states_commit(struct states *s, const bool *keep)
+{
+    for (int32_t i = 0; s->n_tables && i < s->n_seqs; i++) {
+        struct states_seq *q = &s->seqs[i];
+        end_batch(s, q, q->before.slot);
+        if (keep && keep[i])
+            keep_now(s, q);
+    }
+}
+
+void states_undo(struct states *s)
+{
+    for (int32_t i = 0; s->n_tables && i < s->n_seqs; i++) {
+        struct states_seq *q = &s->seqs[i];
+        end_batch(s, q, q->now.slot);
+        q->now = q->before;
+    }
+}
+
+/* ---- going back ---- */
+
+int32_t states_trim_point(const struct states *s, int32_t seq, int32_t n)
+{
+    const struct states_seq *q = &s->seqs[seq];
+    int32_t best = 0;
+    if (s->n_tables == 0)
+        return n;
+    for (int32_t i = 0; i < q->n_kept && q->kept[i].n_tokens <= n; i++)
+        best = q->kept[i].n_tokens;
+    return q->now.n_tokens <= n ? q->now.n_tokens : best;
+}
+
+void states_trim(struct states *s, int32_t seq, int32_t n)
+{
+    struct states_seq *q = &s->seqs[seq];
+    if (s->n_tables == 0 || n >= q->now.n_tokens)
+        return;
+    while (q->n_kept > 0 && q->kept[q->n_kept - 1].n_tokens > n)
+        give(s, q->kept[--q->n_kept].slot);
+    give(s, q->now.slot);
+    q->now = q->n_kept > 0 && n > 0 ? q->kept[q->n_kept - 1] : (struct state_at){ZEROS, 0};
+    hold(s, q->now.slot);
+}
+
+void states_copy(struct states *s, int32_t src, int32_t dst)
+{
+    if (s->n_tables == 0 || src == dst)
+        return;
+    states_trim(s, dst, 0);
+    struct states_seq *to = &s->seqs[dst];
+    *to = s->seqs[src];
+    hold(s, to->now.slot);
+    for (int32_t i = 0; i < to->n_kept; i++)
+        hold(s, to->kept[i].slot);
+}

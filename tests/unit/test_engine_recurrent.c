@@ -1,0 +1,185 @@
+/* grappa.h over tiny models whose layers keep states instead of keys and values: sequences compute what they
+ * compute alone, copies part ways, and a sequence goes back only to where its states were kept. */
+#include "engine_subject.h"
+
+static int load_qwen35(void **state)
+{
+    return subject_load(state, TINY "qwen35.gguf", 1e-5f);
+}
+
+static int load_lfm2(void **state)
+{
+    return subject_load(state, TINY "lfm2.gguf", 1e-5f);
+}
+
+/* No layer has attention: no keys and values at all. */
+static int load_mamba2(void **state)
+{
+    return subject_load(state, TINY "mamba2.gguf", 1e-5f);
+}
+
+static int load_falcon(void **state)
+{
+    return subject_load(state, TINY "falcon-h1.gguf", 1e-5f);
+}
+
+static uint32_t random_below(uint64_t *state, uint32_t n)
+{
+    *state = *state * 6364136223846793005u + 1442695040888963407u;
+    return (uint32_t)((*state >> 33) % n);
+}
+
+/* Batches of a few tokens of any sequences, computed in slices. */
+static void interleave(struct subject *s, uint64_t rng, uint32_t n_batch)
+{
+    struct grappa_context *c = new_context(s, n_batch, SEQS);
+    int32_t at[SEQS] = {0}, left = SEQS * LENGTH;
+    while (left > 0) {
+        grappa_token token[64];
+        int32_t seq[64], pos[64], n = 0, size = 1 + (int32_t)random_below(&rng, 64);
+        int8_t wanted[64];
+        for (size = size < left ? size : left; n < size; n++) {
+            int32_t q = (int32_t)random_below(&rng, SEQS);
+            while (at[q] == LENGTH)
+                q = (q + 1) % SEQS;
+            wanted[n] = 1;
+            seq[n] = q;
+            pos[n] = at[q];
+            token[n] = text_token(q, at[q]++);
+        }
+        left -= n;
+        decode(c, &(struct grappa_batch){(size_t)n, token, pos, seq, wanted});
+        for (int32_t i = 0; i < n; i++)
+            expect_row(s, grappa_logits(c, i), seq[i], pos[i]);
+    }
+}
+
+static void test_interleaved_sequences(void **state)
+{
+    interleave(*state, 1, 0);
+    interleave(*state, 2, 7);
+}
+
+static void test_pieces_and_single_tokens(void **state)
+{
+    struct subject *s = *state;
+    static const int32_t ends[] = {3, 4, 5, 37, 38, LENGTH};
+    struct grappa_context *c = new_context(s, 0, 1);
+    for (int32_t i = 0, from = 0; i < 6; from = ends[i++]) {
+        feed(c, 0, 2, from, ends[i]);
+        expect_rows(s, c, 2, from, ends[i]);
+    }
+}
+
+static void test_copies_part_ways(void **state)
+{
+    struct subject *s = *state;
+    struct grappa_context *c = new_context(s, 0, SEQS);
+    feed(c, 0, 0, 0, LENGTH / 2); /* texts 0 and 1 are one so far */
+    feed(c, 3, 3, 0, 10);
+    assert_int_equal(grappa_seq_copy(c, 0, 1, NULL), 0);
+    assert_int_equal(grappa_seq_copy(c, 0, 3, NULL), 0);
+    assert_int_equal(grappa_seq_copy(c, 0, 0, NULL), 0);
+    for (int32_t i = LENGTH / 2; i < LENGTH; i++) {
+        grappa_token t[] = {text_token(1, i), text_token(0, i)};
+        decode(c, &(struct grappa_batch){2, t, NULL, (int32_t[]){1, 0}, (int8_t[]){1, 1}});
+        expect_row(s, grappa_logits(c, 0), 1, i);
+        expect_row(s, grappa_logits(c, 1), 0, i);
+    }
+    feed(c, 3, 1, LENGTH / 2, LENGTH); /* the third still has the beginning alone */
+    expect_rows(s, c, 1, LENGTH / 2, LENGTH);
+    /* A copy outlives what it was copied from, and has its states to go back to. */
+    assert_int_equal(grappa_seq_copy(c, 0, 2, NULL), 0);
+    assert_int_equal(grappa_seq_trim(c, 0, 0, NULL), 0);
+    feed(c, 0, 2, 0, LENGTH);
+    expect_rows(s, c, 2, 0, LENGTH);
+    assert_int_equal(grappa_seq_trim(c, 2, LENGTH / 2, NULL), 0);
+    feed(c, 2, 1, LENGTH / 2, LENGTH);
+    expect_rows(s, c, 1, LENGTH / 2, LENGTH);
+}
+
+static void test_trims_to_where_pieces_ended(void **state)
+{
+    struct subject *s = *state;
+    struct grappa_context *c = new_context(s, 0, 2);
+    struct grappa_err err = {0};
+    feed(c, 0, 2, 0, 20);
+    feed(c, 0, 2, 20, 50);
+    for (int32_t i = 50; i < 60; i++) /* single tokens push nothing out */
+        feed(c, 0, 2, i, i + 1);
+    static const int32_t points[][2] = {{0, 0},   {19, 0},  {20, 20}, {49, 20}, {50, 50},
+                                        {59, 50}, {60, 60}, {61, 60}, {-1, 0}};
+    for (size_t i = 0; i < sizeof points / sizeof *points; i++)
+        assert_int_equal(grappa_seq_trim_point(c, 0, points[i][0]), points[i][1]);
+    assert_int_equal(grappa_seq_trim_point(c, 1, 10), 0);
+    assert_int_equal(grappa_seq_trim_point(c, 2, 10), 0);
+
+    assert_int_equal(grappa_seq_trim(c, 0, 55, &err), -1);
+    assert_string_equal(err.text,
+                        "sequence 0 can be cut to 50 tokens, not to 55: recurrent layers keep no state "
+                        "of every length");
+    assert_int_equal(err.http_status, 400);
+    assert_int_equal(grappa_seq_len(c, 0), 60);
+    feed(c, 0, 2, 60, 61);
+    expect_rows(s, c, 2, 60, 61);
+
+    assert_int_equal(grappa_seq_trim(c, 0, 50, NULL), 0);
+    feed(c, 0, 2, 50, LENGTH);
+    expect_rows(s, c, 2, 50, LENGTH);
+    assert_int_equal(grappa_seq_trim(c, 0, 20, NULL), 0);
+    assert_int_equal(grappa_seq_trim_point(c, 0, 50), 20);
+    feed(c, 0, 2, 20, LENGTH);
+    expect_rows(s, c, 2, 20, LENGTH);
+    /* From nothing, in the slots that others have used. */
+    assert_int_equal(grappa_seq_trim(c, 0, 0, NULL), 0);
+    feed(c, 0, 3, 0, LENGTH);
+    expect_rows(s, c, 3, 0, LENGTH);
+}
+
+static void test_only_the_last_pieces_are_kept(void **state)
+{
+    struct grappa_context *c = new_context(*state, 0, 1);
+    for (int32_t i = 0; i < LENGTH; i += 10)
+        feed(c, 0, 2, i, i + 10);
+    int32_t point = LENGTH, kept = 0;
+    while ((point = grappa_seq_trim_point(c, 0, point - 1)) > 0) {
+        assert_int_equal(point, LENGTH - 10 * ++kept);
+        assert_true(kept < LENGTH / 10);
+    }
+    assert_true(kept >= 2);
+}
+
+static void test_refused_batches_change_nothing(void **state)
+{
+    struct subject *s = *state;
+    struct grappa_context *c = new_context(s, 0, 1);
+    feed(c, 0, 2, 0, 40);
+    grappa_token wrong[] = {1, 320};
+    assert_int_equal(grappa_decode(c, &(struct grappa_batch){.n = 2, .token = wrong}, NULL), -1);
+    assert_int_equal(grappa_seq_len(c, 0), 40);
+    feed(c, 0, 2, 40, LENGTH);
+    expect_rows(s, c, 2, 40, LENGTH);
+}
+
+static void test_is_said_to_be_recurrent(void **state)
+{
+    struct subject *s = *state;
+    assert_true(grappa_model_is_recurrent(s->m));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_interleaved_sequences),
+        cmocka_unit_test(test_pieces_and_single_tokens),
+        cmocka_unit_test(test_copies_part_ways),
+        cmocka_unit_test(test_trims_to_where_pieces_ended),
+        cmocka_unit_test(test_only_the_last_pieces_are_kept),
+        cmocka_unit_test(test_refused_batches_change_nothing),
+        cmocka_unit_test(test_is_said_to_be_recurrent),
+    };
+    return cmocka_run_group_tests_name("qwen35", tests, load_qwen35, subject_unload) +
+           cmocka_run_group_tests_name("lfm2", tests, load_lfm2, subject_unload) +
+           cmocka_run_group_tests_name("mamba2", tests, load_mamba2, subject_unload) +
+           cmocka_run_group_tests_name("falcon-h1", tests, load_falcon, subject_unload);
+}
