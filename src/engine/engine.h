@@ -26,6 +26,7 @@ struct grappa_vocab {
     struct vocab *v;
     const struct gguf *g;
     struct gguf *own_g; /* when loaded without a model */
+    int32_t n_rows;     /* of a model's logits: the number of tokens when the file has no vocabulary */
 };
 
 struct engine_cache { /* a cache input of the compiled graph */

@@ -135,6 +135,7 @@ static int build(struct grappa_model *m, struct gguf *g, const struct grappa_mod
     if (!m->vocab.v)
         return -1;
     m->vocab.g = g;
+    m->vocab.n_rows = (int32_t)m->arch->h.n_vocab;
     if (vocab_n_tokens(m->vocab.v) > (int32_t)m->arch->h.n_vocab)
         return err_set(err, ERR_FORMAT, "%d tokens in the vocabulary, but %u rows in token_embd.weight",
                        vocab_n_tokens(m->vocab.v), m->arch->h.n_vocab);

@@ -20,7 +20,7 @@ struct grappa_vocab *grappa_vocab_load(const char *path, struct grappa_err *err)
         return NULL;
     }
     struct grappa_vocab *out = xmalloc(sizeof *out);
-    *out = (struct grappa_vocab){v, g, g};
+    *out = (struct grappa_vocab){.v = v, .g = g, .own_g = g};
     return out;
 }
 
@@ -35,7 +35,8 @@ void grappa_vocab_free(struct grappa_vocab *v)
 
 int32_t grappa_vocab_n_tokens(const struct grappa_vocab *v)
 {
-    return vocab_n_tokens(v->v);
+    int32_t n = vocab_n_tokens(v->v);
+    return n ? n : v->n_rows;
 }
 
 grappa_token grappa_vocab_bos(const struct grappa_vocab *v)

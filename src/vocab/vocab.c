@@ -12,6 +12,7 @@ static const struct vocab_model_info models[] = {
     /* name       kind         bos  eos   unk   pad   +bos   +eos   prefix clean  escape */
     {"none", VOCAB_NONE, NONE, NONE, NONE, NONE, false, false, false, false, false},
     {"no_vocab", VOCAB_NONE, NONE, NONE, NONE, NONE, false, false, false, false, false},
+    {"test", VOCAB_NONE, NONE, NONE, NONE, NONE, false, false, false, false, false}, /* of test-llama-archs */
     {"llama", VOCAB_SPM, 1, 2, 0, NONE, true, false, true, false, true},
     {"gpt2", VOCAB_BPE, 11, 11, NONE, NONE, false, false, false, true, false},
     {"gemma4", VOCAB_BPE, NONE, NONE, NONE, NONE, false, false, false, true, false},
