@@ -161,11 +161,68 @@ static void test_key_values(void **state)
         {"llama.attention.layer_norm_rms_epsilon=float:-1",
          "key llama.attention.layer_norm_rms_epsilon: -1 is"},
         {"llama.feed_forward_length=int:95", "tensor blk.0.ffn_gate.weight is 64 x 96, expected 64 x 95"},
-        {"llama.expert_count=int:8", "8 experts: mixtures of experts aren't built yet"},
+        {"llama.expert_count=int:8", "key llama.expert_used_count: 0 of 8 experts"},
+        {"llama.expert_count=int:65537", "key llama.expert_count: 65537 is out of range"},
+        {"llama.nextn_predict_layers=int:2", "key llama.nextn_predict_layers: 2 of 2 layers leave none"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
         expect(read_model("llama"), cases[i].override, cases[i].part);
     expect(read_model("llama"), "llama.attention.head_count=int:4", NULL);
+}
+
+static void test_experts(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *override, *part;
+    } cases[] = {
+        {"bailingmoe2.expert_used_count=int:13", "key bailingmoe2.expert_used_count: 13 of 12 experts"},
+        {"bailingmoe2.expert_used_count=int:0", "key bailingmoe2.expert_used_count: 0 of 12 experts"},
+        {"bailingmoe2.expert_used_count=int:7",
+         "key bailingmoe2.expert_group_used_count: 2 of 4 groups for 7 experts"},
+        {"bailingmoe2.expert_count=int:0", "key bailingmoe2.expert_count: 0 is out of range"},
+        {"bailingmoe2.expert_count=int:16", "tensor blk.1.ffn_up_exps.weight is 64 x 32 x 12, expected"},
+        {"bailingmoe2.expert_group_count=int:5",
+         "key bailingmoe2.expert_group_count: 12 experts don't make 5"},
+        {"bailingmoe2.expert_group_count=int:12",
+         "key bailingmoe2.expert_group_count: 12 experts don't make 12"},
+        {"bailingmoe2.expert_group_used_count=int:0", "key bailingmoe2.expert_group_used_count: 0 of 4"},
+        {"bailingmoe2.expert_group_used_count=int:5", "key bailingmoe2.expert_group_used_count: 5 of 4"},
+        {"bailingmoe2.expert_gating_func=int:4", "key bailingmoe2.expert_gating_func: 4 is unknown"},
+        {"bailingmoe2.expert_gating_func=int:0", "key bailingmoe2.expert_gating_func is missing"},
+        {"bailingmoe2.leading_dense_block_count=int:0", "tensor blk.0.ffn_up_exps.weight is missing"},
+        {"bailingmoe2.leading_dense_block_count=int:2", "tensor blk.1.ffn_up.weight is missing"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        expect(read_model("bailingmoe2"), cases[i].override, cases[i].part);
+    expect(read_model("bailingmoe2"), NULL, NULL);
+    /* Layers that guess further tokens are left out: here one, and the other remains. */
+    expect(read_model("bailingmoe2"), "bailingmoe2.nextn_predict_layers=int:1", NULL);
+    expect(read_model("qwen3"), "qwen3.expert_count=int:8",
+           "qwen3 with 8 experts is no family that is known");
+    expect(read_model("ernie4_5-moe"), "ernie4_5-moe.interleave_moe_layer_step=int:0",
+           "key ernie4_5-moe.interleave_moe_layer_step: 0 is out of range");
+    expect(read_model("granitemoe"), "granitemoe.logit_scale=float:0",
+           "key granitemoe.logit_scale is no divisor");
+    expect(read_model("deepseek2"), "deepseek2.attention.temperature_scale=float:0.1",
+           "key deepseek2.attention.temperature_scale: 0.1");
+    expect(read_model("deepseek2"), "deepseek2.attention.kv_lora_rank=int:31",
+           "tensor blk.0.attn_kv_a_mqa.weight is 64 x 48, expected 64 x 47");
+    static const char *const required[] = {"blk.1.ffn_down_exps.weight", "blk.1.ffn_gate_exps.weight",
+                                           "blk.1.ffn_gate_inp.weight", "blk.1.ffn_up_shexp.weight"};
+    for (size_t i = 0; i < sizeof required / sizeof *required; i++) {
+        struct bytes b = read_model("bailingmoe2");
+        char text[128];
+        snprintf(text, sizeof text, "tensor %s is missing", required[i]);
+        rename_it(b, required[i]);
+        expect(b, NULL, text);
+    }
+    struct bytes b = read_model("gpt-oss");
+    rename_it(b, "blk.0.attn_sinks.weight");
+    expect(b, NULL, "tensor blk.0.attn_sinks.weight is missing");
+    b = read_model("bailingmoe2");
+    turn(b, "blk.1.ffn_down_exps.weight");
+    expect(b, NULL, "tensor blk.1.ffn_down_exps.weight is 64 x 32 x 12, expected 32 x 64 x 12");
 }
 
 static void test_architectures(void **state)
@@ -280,10 +337,15 @@ static void test_rope_factors(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_missing_keys),      cmocka_unit_test(test_key_values),
-        cmocka_unit_test(test_architectures),     cmocka_unit_test(test_sliding_window_patterns),
-        cmocka_unit_test(test_missing_tensors),   cmocka_unit_test(test_turned_tensors),
-        cmocka_unit_test(test_types_without_use), cmocka_unit_test(test_rope_factors),
+        cmocka_unit_test(test_missing_keys),
+        cmocka_unit_test(test_key_values),
+        cmocka_unit_test(test_experts),
+        cmocka_unit_test(test_architectures),
+        cmocka_unit_test(test_sliding_window_patterns),
+        cmocka_unit_test(test_missing_tensors),
+        cmocka_unit_test(test_turned_tensors),
+        cmocka_unit_test(test_types_without_use),
+        cmocka_unit_test(test_rope_factors),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
