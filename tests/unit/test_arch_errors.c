@@ -225,6 +225,32 @@ static void test_experts(void **state)
     expect(b, NULL, "tensor blk.1.ffn_down_exps.weight is 64 x 32 x 12, expected 32 x 64 x 12");
 }
 
+static void test_recurrent_layers(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *model, *override, *part;
+    } cases[] = {
+        {"qwen35", "qwen35.ssm.conv_kernel=int:0", "key qwen35.ssm.conv_kernel: 0 is out of range"},
+        {"qwen35", "qwen35.ssm.conv_kernel=int:3", "tensor blk.0.ssm_conv1d.weight is 4 x 160, expected 3 x"},
+        {"qwen35", "qwen35.ssm.inner_size=int:97", "97 channels can't be split over 6 heads in 2 groups"},
+        {"qwen35", "qwen35.ssm.group_count=int:4", "96 channels can't be split over 6 heads in 4 groups"},
+        {"qwen35", "qwen35.ssm.state_size=int:4097", "key qwen35.ssm.state_size: 4097 is out of range"},
+        {"qwen35", "qwen35.ssm.time_step_rank=int:2",
+         "tensor blk.0.ssm_beta.weight is 64 x 6, expected 64 x 2"},
+        {"qwen35", "qwen35.full_attention_interval=int:0", "key qwen35.full_attention_interval is 0"},
+        {"qwen35", "qwen35.full_attention_interval=int:2",
+         "tensor blk.1.attn_qkv.weight is 64 x 160, expected 64 x 384"},
+        {"qwen35-mtp", "qwen35.nextn_predict_layers=int:4", "key qwen35.nextn_predict_layers: 4 of 4 layers"},
+        {"lfm2", "lfm2.shortconv.l_cache=int:1", "key lfm2.shortconv.l_cache: 1 is out of range"},
+        {"lfm2", "lfm2.shortconv.l_cache=int:4",
+         "tensor blk.0.shortconv.conv.weight is 3 x 64, expected 4 x"},
+        {"mamba2", "mamba2.ssm.group_count=int:1", "tensor blk.0.ssm_in.weight is 64 x 328, expected 64 x"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        expect(read_model(cases[i].model), cases[i].override, cases[i].part);
+}
+
 static void test_architectures(void **state)
 {
     (void)state;
@@ -337,15 +363,11 @@ static void test_rope_factors(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_missing_keys),
-        cmocka_unit_test(test_key_values),
-        cmocka_unit_test(test_experts),
-        cmocka_unit_test(test_architectures),
-        cmocka_unit_test(test_sliding_window_patterns),
-        cmocka_unit_test(test_missing_tensors),
-        cmocka_unit_test(test_turned_tensors),
-        cmocka_unit_test(test_types_without_use),
-        cmocka_unit_test(test_rope_factors),
+        cmocka_unit_test(test_missing_keys),      cmocka_unit_test(test_key_values),
+        cmocka_unit_test(test_experts),           cmocka_unit_test(test_recurrent_layers),
+        cmocka_unit_test(test_architectures),     cmocka_unit_test(test_sliding_window_patterns),
+        cmocka_unit_test(test_missing_tensors),   cmocka_unit_test(test_turned_tensors),
+        cmocka_unit_test(test_types_without_use), cmocka_unit_test(test_rope_factors),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
