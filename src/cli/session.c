@@ -232,17 +232,10 @@ static bool write_token(struct writer *w, grappa_token t, enum ending *ending)
     return !stopped;
 }
 
-/* The end of the text: half a character and what might have become a stop text. */
+/* The end of the text: what might have become a stop text. Half a character, held back so far, is no text. */
 static void write_end(struct writer *w, enum ending *ending)
 {
-    if (*ending == END_STOP_TEXT || *ending == END_OUTPUT)
-        return;
-    struct str piece, out;
-    piece.p = grappa_stream_end(w->stream, &piece.n);
-    bool stopped = stop_add(&w->s->stop, piece, &out);
-    if (stopped)
-        *ending = END_STOP_TEXT;
-    if (!write_out(w, out) || (!stopped && !write_out(w, stop_end(&w->s->stop))))
+    if (*ending != END_STOP_TEXT && *ending != END_OUTPUT && !write_out(w, stop_end(&w->s->stop)))
         *ending = END_OUTPUT;
 }
 

@@ -9,6 +9,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -444,6 +445,10 @@ static int run(struct grappa_context *c, const struct grappa_batch *b, struct er
             return -1;
         if (size < (size_t)n_out * c->m->arch->h.n_vocab)
             return err_set(err, ERR_DEVICE, "the device gave %zu logits for %d tokens", size, n_out);
+        for (int32_t r = 0; r < n_out; r++) { /* a number that is none spreads over the whole row */
+            if (isnan(c->logits[(size_t)r * c->m->arch->h.n_vocab]))
+                return err_set(err, ERR_FORMAT, "the logits are not numbers: weights of the file are broken");
+        }
         if (!whole && collect(c, c->logits, (size_t)n_out * c->m->arch->h.n_vocab, err) < 0)
             return -1;
         c->n_logits += n_out;

@@ -70,6 +70,35 @@ static int properties(const struct arch_model *a, const struct grappa_model_para
     return (int)n;
 }
 
+static bool quantised(enum grappa_type t)
+{
+    return t == GRAPPA_TYPE_U8 || t == GRAPPA_TYPE_U4;
+}
+
+/* Combinations that the CPU's attention does not have, said before anything is loaded. Other devices answer
+ * for themselves. */
+static int check_types(const struct arch_model *a, const struct grappa_model_params *o, struct err *err)
+{
+    enum grappa_type precision = GRAPPA_TYPE_F32, cache = GRAPPA_TYPE_F16;
+    if (quantised(o->precision))
+        return err_set(err, ERR_USAGE, "precision %s: an inference is in f32, f16 or bf16",
+                       type_text(o->precision));
+    if (!a->cache_type || o->n_properties)
+        return 0;
+    precision = o->precision ? o->precision : precision;
+    enum grappa_type types[] = {o->type_k ? o->type_k : cache, o->type_v ? o->type_v : cache};
+    if (quantised(types[0]) != quantised(types[1]))
+        return err_set(err, ERR_USAGE,
+                       "cache types %s for keys and %s for values: on a CPU both are quantised or none",
+                       type_text(types[0]), type_text(types[1]));
+    for (int i = 0; i < 2; i++) {
+        if ((types[i] == GRAPPA_TYPE_BF16 || types[i] == GRAPPA_TYPE_F32) && types[i] != precision)
+            return err_set(err, ERR_USAGE, "cache type %s goes with --precision %s only", type_text(types[i]),
+                           type_text(types[i]));
+    }
+    return 0;
+}
+
 /* The cache inputs' types and shapes, which the plugin has chosen, and with them the size of a block. */
 static int ask_caches(struct grappa_model *m, struct err *err)
 {
@@ -129,7 +158,7 @@ static int build(struct grappa_model *m, struct gguf *g, const struct grappa_mod
             return -1;
     }
     m->arch = arch_build(g, &options, err);
-    if (!m->arch)
+    if (!m->arch || check_types(m->arch, o, err) < 0)
         return -1;
     m->vocab.v = vocab_new(g, err);
     if (!m->vocab.v)

@@ -2,6 +2,7 @@
 #include "engine/engine.h"
 
 #include "base/mem.h"
+#include "base/utf8.h"
 #include "chat/chat.h"
 #include "sampler/sampler.h"
 
@@ -146,7 +147,8 @@ struct grappa_sampler {
     X(dynatemp_exponent)                                                                                     \
     X(top_k)                                                                                                 \
     X(top_p)                                                                                                 \
-    X(min_p) X(typical_p) X(top_n_sigma) X(xtc_probability) X(xtc_threshold) X(min_keep) X(repeat_penalty)   \
+    X(min_p)                                                                                                 \
+    X(typical_p) X(top_n_sigma) X(xtc_probability) X(xtc_threshold) X(min_keep) X(repeat_penalty)            \
         X(frequency_penalty) X(presence_penalty) X(repeat_last_n) X(dry_multiplier) X(dry_base)              \
             X(dry_allowed_length) X(dry_penalty_last_n) X(dry_breakers) X(n_dry_breakers) X(mirostat)        \
                 X(mirostat_tau) X(mirostat_eta) X(ignore_eos) X(n_bias) X(samplers) X(n_ctx)
@@ -170,6 +172,11 @@ struct grappa_sampler *grappa_sampler_new(const struct grappa_vocab *v, const st
 #define X(field) o.field = p->field;
     SAMPLER_FIELDS(X)
 #undef X
+    if (vocab_n_tokens(v->v) == 0) {
+        err_set(&e, ERR_FORMAT, "the file has no vocabulary (key tokenizer.ggml.model): it can't write text");
+        engine_fail(err, &e);
+        return NULL;
+    }
     struct sampler_bias *bias = xcalloc(p->n_bias, sizeof *bias);
     for (size_t i = 0; i < p->n_bias; i++)
         bias[i] = (struct sampler_bias){p->bias[i].token, p->bias[i].bias};
@@ -223,14 +230,20 @@ void grappa_sampler_accept(struct grappa_sampler *s, grappa_token t)
 static void json_string(struct buf *out, const char *z)
 {
     buf_putc(out, '"');
-    for (const char *p = z; *p; p++) {
-        unsigned char c = (unsigned char)*p;
-        if (c == '"' || c == '\\')
+    size_t left = strlen(z);
+    for (size_t n; left > 0; z += n, left -= n) {
+        unsigned char c = (unsigned char)*z;
+        n = utf8_len(z, left);
+        if (n == 0) { /* JSON holds only characters: what is none becomes the one for that */
+            buf_put_utf8(out, 0xFFFD);
+            n = 1;
+        } else if (c == '"' || c == '\\') {
             buf_printf(out, "\\%c", c);
-        else if (c < 0x20)
+        } else if (c < 0x20) {
             buf_printf(out, "\\u%04x", c);
-        else
-            buf_putc(out, (char)c);
+        } else {
+            buf_add(out, z, n);
+        }
     }
     buf_putc(out, '"');
 }

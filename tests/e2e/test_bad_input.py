@@ -175,3 +175,23 @@ def test_token_ids_out_of_range(model, token):
 def test_openvino_properties_that_do_not_exist(model):
     assert "NO_SUCH_PROPERTY" in failure(model, "--ov", "NO_SUCH_PROPERTY=1")
     assert "INFERENCE_PRECISION_HINT" in failure(model, "--ov", "INFERENCE_PRECISION_HINT=f77")
+
+
+# --- types and numbers --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("options, named", [
+    (["-ctk", "q8_0"], "u8 for keys and f16 for values"),
+    (["-ctv", "q4_0"], "f16 for keys and u4 for values"),
+    (["-ctk", "bf16", "-ctv", "bf16"], "bf16 goes with --precision bf16"),
+    (["-ctk", "f32", "-ctv", "f32", "--precision", "bf16"], "f32 goes with --precision f32"),
+    (["--precision", "q8_0"], "precision u8"),
+], ids=lambda v: " ".join(v) if isinstance(v, list) else "")
+def test_cache_types_that_do_not_go_together(model, options, named):
+    assert named in failure(model, *options, status=2)
+
+
+def test_weights_that_are_no_numbers(tmp_path, whole):
+    broken = tmp_path / "nan.gguf"
+    broken.write_bytes(whole[:-4096] + b"\xff" * 4096)
+    assert "the logits are not numbers" in failure(broken)

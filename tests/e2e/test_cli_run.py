@@ -327,3 +327,10 @@ def test_terminal_plain_lines(bpe):
     t.wait_for(b"> ")
     t.send(b"/exit\n")
     assert t.status() == 0
+
+
+def test_chat_takes_bytes_that_are_no_text(bpe):
+    """As a prompt does: each stands as U+FFFD, and the chat goes on."""
+    done = chat(bpe, b"the \xff cat\nthe dog\n")
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert done.stdout.startswith(chat(bpe, "the \ufffd cat\n".encode()).stdout)
