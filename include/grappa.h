@@ -211,11 +211,12 @@ int32_t grappa_n_logits(const struct grappa_context *c);
 
 /* Tokens a sequence holds. */
 int32_t grappa_seq_len(const struct grappa_context *c, int32_t seq);
-/* Cuts a sequence back to its first n tokens; n = 0 forgets it. -1 when it can't be done: a model with recurrent
- * layers goes back only to where it has kept its states. */
+/* Cuts a sequence back to its first n tokens; n = 0 forgets it. -1 when it can't be done: a model with
+ * recurrent layers goes back only to where it has kept its states. */
 int grappa_seq_trim(struct grappa_context *c, int32_t seq, int32_t n, struct grappa_err *err);
-/* The largest length up to n that grappa_seq_trim can cut the sequence to, 0 at worst. With recurrent layers these
- * are the ends of the last few batches that gave the sequence more than one token, and its whole length. */
+/* The largest length up to n that grappa_seq_trim can cut the sequence to, 0 at worst. With recurrent layers
+ * these are the ends of the last few batches that gave the sequence more than one token, and its whole
+ * length. */
 int32_t grappa_seq_trim_point(const struct grappa_context *c, int32_t seq, int32_t n);
 /* dst becomes a copy of src (blocks are shared until written). */
 int grappa_seq_copy(struct grappa_context *c, int32_t src, int32_t dst, struct grappa_err *err);
