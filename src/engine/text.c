@@ -140,19 +140,17 @@ struct grappa_sampler {
 };
 
 /* The parameters that both structs have under one name; a row is a field. */
-#define SAMPLER_FIELDS(X)                                                                                    \
-    X(seed)                                                                                                  \
-    X(temp)                                                                                                  \
-    X(dynatemp_range)                                                                                        \
-    X(dynatemp_exponent)                                                                                     \
-    X(top_k)                                                                                                 \
-    X(top_p)                                                                                                 \
-    X(min_p)                                                                                                 \
-    X(typical_p)                                                                                             \
-    X(top_n_sigma) X(xtc_probability) X(xtc_threshold) X(min_keep) X(repeat_penalty) X(frequency_penalty)    \
-        X(presence_penalty) X(repeat_last_n) X(dry_multiplier) X(dry_base) X(dry_allowed_length)             \
-            X(dry_penalty_last_n) X(dry_breakers) X(n_dry_breakers) X(mirostat) X(mirostat_tau)              \
-                X(mirostat_eta) X(ignore_eos) X(n_bias) X(samplers) X(n_ctx)
+/* clang-format off */
+#define SAMPLER_FIELDS(X) \
+    X(seed) X(temp) X(dynatemp_range) X(dynatemp_exponent) \
+    X(top_k) X(top_p) X(min_p) X(typical_p) \
+    X(top_n_sigma) X(xtc_probability) X(xtc_threshold) X(min_keep) \
+    X(repeat_penalty) X(frequency_penalty) X(presence_penalty) X(repeat_last_n) \
+    X(dry_multiplier) X(dry_base) X(dry_allowed_length) X(dry_penalty_last_n) \
+    X(dry_breakers) X(n_dry_breakers) X(mirostat) X(mirostat_tau) \
+    X(mirostat_eta) X(ignore_eos) X(n_bias) X(samplers) \
+    X(n_ctx)
+/* clang-format on */
 
 void grappa_sampler_defaults(struct grappa_sampler_params *out)
 {
