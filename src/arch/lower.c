@@ -236,41 +236,27 @@ static bool block_experts(struct net *n, const struct experts_call *c, ir_val *o
     return true;
 }
 
-static const struct lowering paged = {
-    .name = "paged",
-    .begin = paged_begin,
-    .attention = paged_attention,
-    .rope = fused_rope,
-    .conv = paged_conv,
-    .delta = paged_delta,
-    .ssm = paged_ssm,
-};
-/* f32 and f16 are what llama.cpp computes and caches in; f32 also spares the conversions around our
- * operation. */
-static const struct lowering paged_blocks = {
-    .name = "paged, blocks in place",
-    .precision = "f32",
-    .cache_type = "f16",
-    .begin = paged_begin,
-    .attention = paged_attention,
-    .blocks = block_product,
-    .experts = block_experts,
-    .rope = fused_rope,
-    .conv = paged_conv,
-    .delta = paged_delta,
-    .ssm = paged_ssm,
-};
+/* What every row with paged attention has. */
+#define PAGED                                                                                                \
+    .begin = paged_begin, .attention = paged_attention, .rope = fused_rope, .conv = paged_conv,              \
+    .delta = paged_delta, .ssm = paged_ssm
 
+static const struct lowering paged = {.name = "paged", PAGED};
+/* f32 and f16 are what llama.cpp computes and caches in; f32 also spares the conversions around our
+ * operations. */
 static const struct lowering paged_repacked = {
     .name = "paged, repacked",
     .precision = "f32",
     .cache_type = "f16",
-    .begin = paged_begin,
-    .attention = paged_attention,
-    .rope = fused_rope,
-    .conv = paged_conv,
-    .delta = paged_delta,
-    .ssm = paged_ssm,
+    PAGED,
+};
+static const struct lowering paged_blocks = {
+    .name = "paged, blocks in place",
+    .precision = "f32",
+    .cache_type = "f16",
+    .blocks = block_product,
+    .experts = block_experts,
+    PAGED,
 };
 
 static const struct {

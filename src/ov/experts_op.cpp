@@ -107,12 +107,7 @@ class GgufExperts : public ov::op::Op {
 
 int ov_experts_op_register(struct ov_core *core)
 {
-    try {
-        core->object->add_extension(std::make_shared<ov::OpExtension<GgufExperts>>());
-    } catch (const std::exception &) {
-        return -1;
-    }
-    return 0;
+    return register_op<GgufExperts>(core);
 }
 
 void ov_experts_table_use(const struct experts *experts, size_t n)

@@ -196,12 +196,7 @@ class GgufLinear : public ov::op::Op {
 
 int ov_linear_op_register(struct ov_core *core)
 {
-    try {
-        core->object->add_extension(std::make_shared<ov::OpExtension<GgufLinear>>());
-    } catch (const std::exception &) {
-        return -1;
-    }
-    return 0;
+    return register_op<GgufLinear>(core);
 }
 
 void ov_linear_table_use(const struct linear *linears, size_t n)

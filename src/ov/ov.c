@@ -374,16 +374,6 @@ const float *ov_output(struct ov_program *p, const char *name, size_t *n, struct
     return NULL;
 }
 
-bool ov_program_property(const struct ov_program *p, const char *key, char *out, size_t size)
-{
-    char *value = NULL;
-    if (ov_compiled_model_get_property(p->compiled, key, &value) != OK)
-        return false;
-    snprintf(out, size, "%s", value);
-    ov_free(value);
-    return true;
-}
-
 /* ---- profile ---- */
 
 static struct node_time *time_of(struct ov_program *p, const char *type)

@@ -74,7 +74,5 @@ const float *ov_output(struct ov_program *p, const char *name, size_t *n, struct
 /* Adds this inference's time by node type (needs PERF_COUNT); text for people. */
 void ov_profile_add(struct ov_program *p);
 void ov_profile_print(struct ov_program *p, struct buf *out);
-/* A property of the compiled model as text; false when the device doesn't know it. */
-bool ov_program_property(const struct ov_program *p, const char *key, char *out, size_t size);
 
 #endif

@@ -2,6 +2,7 @@
 #ifndef OV_OWN_OP_HPP
 #define OV_OWN_OP_HPP
 
+#include <openvino/core/op_extension.hpp>
 #include <openvino/runtime/core.hpp>
 
 #include <cstdlib>
@@ -12,6 +13,17 @@
 struct ov_core {
     std::shared_ptr<ov::Core> object;
 };
+
+// Makes an operation known to a core; -1 when it can't be.
+template <typename Op> int register_op(struct ov_core *core)
+{
+    try {
+        core->object->add_extension(std::make_shared<ov::OpExtension<Op>>());
+    } catch (const std::exception &) {
+        return -1;
+    }
+    return 0;
+}
 
 // Scratch of a thread that runs graphs: it grows to the largest step and stays.
 class Scratch {
