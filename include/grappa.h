@@ -225,6 +225,29 @@ int grappa_seq_copy(struct grappa_context *c, int32_t src, int32_t dst, struct g
  * call. */
 const char *grappa_profile(struct grappa_context *c);
 
+/* ---- constraints: which texts may come out ---- */
+enum grappa_grammar_type {
+    GRAPPA_GRAMMAR_NONE,
+    GRAPPA_GRAMMAR_GBNF,        /* as llama.cpp's --grammar */
+    GRAPPA_GRAMMAR_JSON_SCHEMA, /* "{}": any JSON object */
+    GRAPPA_GRAMMAR_REGEX,
+    GRAPPA_GRAMMAR_LARK /* llguidance's dialect */
+};
+struct grappa_grammar_params { /* all-zero: no constraint */
+    enum grappa_grammar_type type;
+    const char *source;
+    /* A lazy one leaves the text alone until one of these appears, and holds from its beginning on. */
+    bool lazy;
+    const char *const *trigger_words;
+    size_t n_trigger_words;
+    const char *const *trigger_patterns; /* regular expressions over all that was written; from group 1 on */
+    size_t n_trigger_patterns;
+    const grappa_token *trigger_tokens;
+    size_t n_trigger_tokens;
+};
+/* Whether it can be used; takes bounded time. http_status 400 and the reason if not. */
+int grappa_grammar_check(const struct grappa_vocab *v, const struct grappa_grammar_params *g, struct grappa_err *err);
+
 /* ---- sampling: names and defaults of llama.cpp's common_params_sampling ---- */
 struct grappa_logit_bias {
     grappa_token token;
@@ -252,6 +275,11 @@ struct grappa_sampler_params {
     const char *samplers;     /* names separated by ';' */
     const char *sampling_seq; /* or letters, "edskypmxt"; NULL: use samplers */
     uint32_t n_ctx;           /* what a "last_n" of -1 means */
+    struct grappa_grammar_params grammar;
+    /* Thinking budget: tokens between think_start and think_end, then think_end is forced; -1: no bound. */
+    int32_t think_budget;
+    const char *think_start, *think_end; /* NULL: the budget means nothing */
+    bool think_open;                     /* the prompt ends inside */
 };
 
 void grappa_sampler_defaults(struct grappa_sampler_params *out);
@@ -262,6 +290,11 @@ struct grappa_sampler *grappa_sampler_new(const struct grappa_vocab *v, const st
 void grappa_sampler_free(struct grappa_sampler *s);
 void grappa_sampler_reset(struct grappa_sampler *s);
 uint32_t grappa_sampler_seed(const struct grappa_sampler *s);
+/* Works out which tokens the grammar allows next, so that grappa_sample need not: call it on another thread while the
+ * step is computed. Without it grappa_sample does so itself. The sampler must not be used otherwise meanwhile. */
+void grappa_sampler_prepare(struct grappa_sampler *s);
+/* Whether the grammar is at its end: only the end of the text may follow. */
+bool grappa_sampler_finished(const struct grappa_sampler *s);
 grappa_token grappa_sample(struct grappa_sampler *s, const float *logits);
 void grappa_sampler_accept(struct grappa_sampler *s, grappa_token t);
 
