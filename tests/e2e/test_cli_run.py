@@ -187,7 +187,7 @@ THOUGHT = (
 )
 
 
-@pytest.mark.parametrize("name", ["qwen35", "lfm2", "mamba2"])
+@pytest.mark.parametrize("name", ["qwen35", "qwen35moe", "lfm2", "mamba2"])
 def test_chat_goes_back_to_kept_states(name, tmp_path):
     """A template that asks for a thought and later leaves it out: the next turn goes back to the end of the question."""
     model = tiny(name)

@@ -98,6 +98,97 @@ static void expect_rows(const struct subject *s, struct grappa_context *c, int32
         expect_row(s, grappa_logits(c, i - from), text, i);
 }
 
+/* ---- many sequences in the same steps ---- */
+
+static inline uint32_t random_below(uint64_t *state, uint32_t n)
+{
+    *state = *state * 6364136223846793005u + 1442695040888963407u;
+    return (uint32_t)((*state >> 33) % n);
+}
+
+struct mixed { /* what each sequence holds: the first `at` tokens of a text */
+    int32_t text[SEQS], at[SEQS];
+};
+
+/* One batch of up to `most` tokens of any sequences that aren't full. How many there were. */
+static inline int32_t mixed_batch(struct subject *s, struct mixed *m, uint64_t *rng, uint32_t most)
+{
+    grappa_token token[64];
+    int32_t seq[64], pos[64], text[64], n = 0, size = 1 + (int32_t)random_below(rng, most), left = 0;
+    int8_t wanted[64];
+    for (int32_t q = 0; q < SEQS; q++)
+        left += LENGTH - m->at[q];
+    for (size = size < left ? size : left; n < size; n++) {
+        int32_t q = (int32_t)random_below(rng, SEQS);
+        while (m->at[q] == LENGTH)
+            q = (q + 1) % SEQS;
+        wanted[n] = 1;
+        seq[n] = q;
+        text[n] = m->text[q];
+        pos[n] = m->at[q];
+        token[n] = text_token(text[n], m->at[q]++);
+    }
+    if (n > 0)
+        decode(s->c, &(struct grappa_batch){(size_t)n, token, pos, seq, wanted});
+    for (int32_t i = 0; i < n; i++)
+        expect_row(s, grappa_logits(s->c, i), text[i], pos[i]);
+    return n;
+}
+
+/* All texts, each in its sequence, in batches of a few tokens of any, computed in slices. */
+static inline void mixed_to_the_end(struct subject *s, uint64_t rng, uint32_t n_batch)
+{
+    struct mixed m = {{0, 1, 2, 3}, {0}};
+    new_context(s, n_batch, SEQS);
+    while (mixed_batch(s, &m, &rng, 64) > 0)
+        ;
+}
+
+/* The same, and between the batches sequences are cut back, copied over each other and dropped for another
+ * text. What each then computes stays what its text gives alone. */
+static inline void mixed_and_disturbed(struct subject *s, uint64_t rng, uint32_t n_batch)
+{
+    struct mixed m = {{0, 1, 2, 3}, {0}};
+    struct grappa_context *c = new_context(s, n_batch, SEQS);
+    int32_t cuts = 0, copies = 0, drops = 0;
+    for (int round = 0; round < 60; round++) {
+        mixed_batch(s, &m, &rng, 24);
+        int32_t a = (int32_t)random_below(&rng, SEQS), b = (int32_t)random_below(&rng, SEQS);
+        switch (random_below(&rng, 4)) {
+        case 0: {
+            int32_t to = grappa_seq_trim_point(c, a, (int32_t)random_below(&rng, (uint32_t)m.at[a] + 1));
+            assert_int_equal(grappa_seq_trim(c, a, to, NULL), 0);
+            cuts += to > 0 && to < m.at[a];
+            m.at[a] = to;
+            break;
+        }
+        case 1:
+            assert_int_equal(grappa_seq_copy(c, a, b, NULL), 0);
+            copies += a != b && m.at[a] > 0;
+            m.at[b] = m.at[a];
+            m.text[b] = m.text[a];
+            break;
+        case 2:
+            if (m.at[a] < LENGTH / 2)
+                break;
+            assert_int_equal(grappa_seq_trim(c, a, 0, NULL), 0);
+            m.at[a] = 0;
+            m.text[a] = (int32_t)random_below(&rng, SEQS);
+            drops++;
+            break;
+        default:
+            break;
+        }
+        for (int32_t q = 0; q < SEQS; q++)
+            assert_int_equal(grappa_seq_len(c, q), m.at[q]);
+    }
+    assert_true(cuts > 0 && copies > 0 && drops > 0);
+    while (mixed_batch(s, &m, &rng, 64) > 0)
+        ;
+}
+
+/* ---- */
+
 static int subject_load(void **state, const char *path, float limit)
 {
     struct grappa_err err;

@@ -21,13 +21,13 @@ static int load_gemma3(void **state)
     return subject_load(state, TINY "gemma3.gguf", 1e-5f);
 }
 
-/* ---- what must not make a difference ---- */
-
-static uint32_t random_below(uint64_t *state, uint32_t n)
+/* Experts, attention sinks, windows in every other layer. */
+static int load_gpt_oss(void **state)
 {
-    *state = *state * 6364136223846793005u + 1442695040888963407u;
-    return (uint32_t)((*state >> 33) % n);
+    return subject_load(state, TINY "gpt-oss.gguf", 1e-5f);
 }
+
+/* ---- what must not make a difference ---- */
 
 /* Batches of a few tokens of any sequence, in any order between sequences; some wanted. */
 static void interleave(struct subject *s, uint64_t seed, uint32_t n_batch)
@@ -77,6 +77,12 @@ static void test_interleaved_in_slices(void **state)
 {
     interleave(*state, 5, 7);
     interleave(*state, 6, 32);
+}
+
+static void test_interleaved_with_cuts_copies_and_drops(void **state)
+{
+    mixed_and_disturbed(*state, 7, 0);
+    mixed_and_disturbed(*state, 8, 7);
 }
 
 static void test_one_token_at_a_time(void **state)
@@ -381,6 +387,7 @@ int main(void)
 {
     const struct CMUnitTest alike[] = {
         cmocka_unit_test(test_interleaved_sequences),   cmocka_unit_test(test_interleaved_in_slices),
+        cmocka_unit_test(test_interleaved_with_cuts_copies_and_drops),
         cmocka_unit_test(test_one_token_at_a_time),     cmocka_unit_test(test_long_batches_are_sliced),
         cmocka_unit_test(test_trimmed_sequences_go_on), cmocka_unit_test(test_copies_part_ways),
     };
@@ -395,6 +402,7 @@ int main(void)
     const struct CMUnitTest models[] = {cmocka_unit_test(test_models_that_can_not_be)};
     return cmocka_run_group_tests_name("llama", alike, load_llama, subject_unload) +
            cmocka_run_group_tests_name("gemma3", alike, load_gemma3, subject_unload) +
+           cmocka_run_group_tests_name("gpt-oss", alike, load_gpt_oss, subject_unload) +
            cmocka_run_group_tests_name("quantised", alike, load_quantised, subject_unload) +
            cmocka_run_group_tests_name("rules", rules, load_llama, subject_unload) +
            cmocka_run_group_tests_name("models", models, NULL, NULL);

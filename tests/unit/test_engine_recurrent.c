@@ -7,6 +7,11 @@ static int load_qwen35(void **state)
     return subject_load(state, TINY "qwen35.gguf", 1e-5f);
 }
 
+static int load_qwen35moe(void **state)
+{
+    return subject_load(state, TINY "qwen35moe.gguf", 1e-5f);
+}
+
 static int load_lfm2(void **state)
 {
     return subject_load(state, TINY "lfm2.gguf", 1e-5f);
@@ -23,41 +28,16 @@ static int load_falcon(void **state)
     return subject_load(state, TINY "falcon-h1.gguf", 1e-5f);
 }
 
-static uint32_t random_below(uint64_t *state, uint32_t n)
-{
-    *state = *state * 6364136223846793005u + 1442695040888963407u;
-    return (uint32_t)((*state >> 33) % n);
-}
-
-/* Batches of a few tokens of any sequences, computed in slices. */
-static void interleave(struct subject *s, uint64_t rng, uint32_t n_batch)
-{
-    struct grappa_context *c = new_context(s, n_batch, SEQS);
-    int32_t at[SEQS] = {0}, left = SEQS * LENGTH;
-    while (left > 0) {
-        grappa_token token[64];
-        int32_t seq[64], pos[64], n = 0, size = 1 + (int32_t)random_below(&rng, 64);
-        int8_t wanted[64];
-        for (size = size < left ? size : left; n < size; n++) {
-            int32_t q = (int32_t)random_below(&rng, SEQS);
-            while (at[q] == LENGTH)
-                q = (q + 1) % SEQS;
-            wanted[n] = 1;
-            seq[n] = q;
-            pos[n] = at[q];
-            token[n] = text_token(q, at[q]++);
-        }
-        left -= n;
-        decode(c, &(struct grappa_batch){(size_t)n, token, pos, seq, wanted});
-        for (int32_t i = 0; i < n; i++)
-            expect_row(s, grappa_logits(c, i), seq[i], pos[i]);
-    }
-}
-
 static void test_interleaved_sequences(void **state)
 {
-    interleave(*state, 1, 0);
-    interleave(*state, 2, 7);
+    mixed_to_the_end(*state, 1, 0);
+    mixed_to_the_end(*state, 2, 7);
+}
+
+static void test_interleaved_with_cuts_copies_and_drops(void **state)
+{
+    mixed_and_disturbed(*state, 3, 0);
+    mixed_and_disturbed(*state, 4, 7);
 }
 
 static void test_pieces_and_single_tokens(void **state)
@@ -171,6 +151,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_interleaved_sequences),
+        cmocka_unit_test(test_interleaved_with_cuts_copies_and_drops),
         cmocka_unit_test(test_pieces_and_single_tokens),
         cmocka_unit_test(test_copies_part_ways),
         cmocka_unit_test(test_trims_to_where_pieces_ended),
@@ -179,6 +160,7 @@ int main(void)
         cmocka_unit_test(test_is_said_to_be_recurrent),
     };
     return cmocka_run_group_tests_name("qwen35", tests, load_qwen35, subject_unload) +
+           cmocka_run_group_tests_name("qwen35moe", tests, load_qwen35moe, subject_unload) +
            cmocka_run_group_tests_name("lfm2", tests, load_lfm2, subject_unload) +
            cmocka_run_group_tests_name("mamba2", tests, load_mamba2, subject_unload) +
            cmocka_run_group_tests_name("falcon-h1", tests, load_falcon, subject_unload);
