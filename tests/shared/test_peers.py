@@ -5,7 +5,8 @@ by name; without it all is skipped. CI runs it where that folder is, `make test`
 
 llama.cpp rounds activations to 8 bits when it multiplies quantised weights. So quantised files are compared twice: as
 users run them, where our kernels round alike; and repacked, with OpenVINO told to leave activations alone, against
-llama.cpp on the same file dequantised to F32: what counts there is our graph and our weights."""
+llama.cpp on the same file dequantised to F32: what counts there is our graph and our weights. Keys and values are f16
+in both, which also keeps routers from choosing otherwise where two experts are as good."""
 import json
 import os
 import re
@@ -23,11 +24,13 @@ MODELS = Path(os.environ.get("GRAPPA_MODELS") or ROOT / ".models")
 FAMILIES = re.findall(r'^ARCH\("([^"]+)"', (ROOT / "src" / "arch" / "arch.def").read_text(), re.M)
 # Families that test-llama-archs doesn't write: golden logits of tests/parity have them.
 NOT_WRITTEN = set()
-LIMITS = {}
+LIMIT = 1e-11
+# llama.cpp looks GELU up in a table of f16; it caches the narrow row that all heads' keys come out of, we the keys.
+LIMITS = {"gemma3": 1e-8, "deepseek2": 1e-8}
 SEEDS = [1, pytest.param(2, marks=pytest.mark.slow), pytest.param(3, marks=pytest.mark.slow)]
 TYPES = ["F16", "BF16", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "Q2_K", "Q3_K_M", "Q4_K_M", "Q5_K_M", "Q6_K", "IQ4_NL",
          "IQ4_XS"]
-EXACT = ["--repack", "--precision", "f32", "--ov", "DYNAMIC_QUANTIZATION_GROUP_SIZE=0", "-ctk", "f32", "-ctv", "f32"]
+EXACT = ["--repack", "--precision", "f32", "--ov", "DYNAMIC_QUANTIZATION_GROUP_SIZE=0"]
 
 pytestmark = pytest.mark.skipif(not PEERS.exists(), reason="no llama.cpp at hand: ../shared/peers/llama")
 
@@ -94,7 +97,7 @@ def test_family(family, seed, llama, tmp_path):
         for steps in ([], ["--steps", "17,40,1,1,1,20"]):
             errors.append(nmse(grappa_logits(path, ids, tmp_path, *EXACT, *steps), want))
         print(f"{path.stem:24} seed {seed}: NMSE {errors[0]:.1e} in one call, {errors[1]:.1e} in pieces")
-        assert max(errors) < LIMITS.get(family, 1e-8)
+        assert max(errors) < LIMITS.get(family, LIMIT)
 
 
 @pytest.mark.parametrize("kind", TYPES)

@@ -386,10 +386,13 @@ static void test_models_that_can_not_be(void **state)
 int main(void)
 {
     const struct CMUnitTest alike[] = {
-        cmocka_unit_test(test_interleaved_sequences),   cmocka_unit_test(test_interleaved_in_slices),
+        cmocka_unit_test(test_interleaved_sequences),
+        cmocka_unit_test(test_interleaved_in_slices),
         cmocka_unit_test(test_interleaved_with_cuts_copies_and_drops),
-        cmocka_unit_test(test_one_token_at_a_time),     cmocka_unit_test(test_long_batches_are_sliced),
-        cmocka_unit_test(test_trimmed_sequences_go_on), cmocka_unit_test(test_copies_part_ways),
+        cmocka_unit_test(test_one_token_at_a_time),
+        cmocka_unit_test(test_long_batches_are_sliced),
+        cmocka_unit_test(test_trimmed_sequences_go_on),
+        cmocka_unit_test(test_copies_part_ways),
     };
     const struct CMUnitTest rules[] = {
         cmocka_unit_test(test_only_the_last_by_default),

@@ -119,7 +119,16 @@ static void ernie(struct net *n)
                                  NULL});
 }
 
-const struct family family_ernie4_5 = {.build = ernie};
+/* What the file says of experts doesn't count in the dense family. */
+static int setup_ernie_dense(struct hparams *h, const struct gguf *g, struct err *err)
+{
+    (void)g;
+    (void)err;
+    h->n_expert = 0;
+    return 0;
+}
+
+const struct family family_ernie4_5 = {setup_ernie_dense, ernie, .experts = true};
 const struct family family_ernie4_5_moe = {setup_ernie, ernie, .experts = true};
 
 /* ---- GLM 4.5, Ling 2: the router's habits are in the file ---- */
