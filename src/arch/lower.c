@@ -4,6 +4,7 @@
 #include "arch/net.h"
 
 #include "base/mem.h"
+#include "kernels/delta.h"
 
 #include <stdio.h>
 
@@ -236,6 +237,37 @@ static bool block_experts(struct net *n, const struct experts_call *c, ir_val *o
     return true;
 }
 
+/* ---- CPU: what stands around the delta rule with it ---- */
+
+static bool fused_deltanet(struct net *n, const struct deltanet_call *c, ir_val *out)
+{
+    struct ir *g = n->g;
+    const struct delta sizes = {
+        .key_heads = c->key_heads, .heads = c->heads, .key = c->key, .value = c->value, .taps = c->taps};
+    if (!delta_supports(&sizes))
+        return false;
+    if (!out)
+        return true;
+    const int64_t kept[] = {sizes.taps - 1, ir_dim(g, c->qkv, 1)}, state[] = {c->heads, c->value, c->key};
+    ir_val in[16] = {c->qkv,  c->z,    c->alpha,
+                     c->beta, c->conv, c->bias == IR_NONE ? empty(n, IR_F32, 1) : c->bias,
+                     c->dt,   c->a,    c->norm};
+    in[9] = state_inputs(n, 2, kept, in + 11);
+    in[10] = state_inputs(n, 3, state, in + 11);
+    char key_heads[16], heads[16], eps[32];
+    snprintf(key_heads, sizeof key_heads, "%u", c->key_heads);
+    snprintf(heads, sizeof heads, "%u", c->heads);
+    snprintf(eps, sizeof eps, "%.9g", (double)c->norm_eps);
+    struct ir_attr attr[] = {{"key_heads", key_heads},
+                             {"heads", heads},
+                             {"tiled", c->tiled ? "true" : "false"},
+                             {"norm_eps", eps}};
+    struct ir_out outs[] = {{IR_F32, IR_SHAPE(IR_DYN, (int64_t)c->heads * c->value)}};
+    ir_name(g, "net");
+    ir_node(g, "DeltaNet", "grappa", 16, in, 4, attr, 0, NULL, 1, outs, out);
+    return true;
+}
+
 /* What every row with paged attention has. */
 #define PAGED                                                                                                \
     .begin = paged_begin, .attention = paged_attention, .rope = fused_rope, .conv = paged_conv,              \
@@ -256,6 +288,7 @@ static const struct lowering paged_blocks = {
     .cache_type = "f16",
     .blocks = block_product,
     .experts = block_experts,
+    .deltanet = fused_deltanet,
     PAGED,
 };
 

@@ -28,6 +28,19 @@ struct delta_call {
     ir_val decay, beta; /* f32 [T, n_head] */
     float norm_eps;
 };
+/* The same with what stands around it: Q, K and V are silu of a convolution of qkv, decay is a softplus(alpha
+ * + dt), beta passes a sigmoid, what comes out is normed (RMS) and gated with silu(z). Channels of qkv are
+ * those of Q, of K and of V; the value heads that share a key head are neighbours, or, `tiled`, every
+ * n_head_k-th. */
+struct deltanet_call {
+    ir_val qkv, z;                               /* f32 [T, channels], [T, heads * value size] */
+    ir_val alpha, beta;                          /* f32 [T, heads] */
+    ir_val conv, bias;                           /* f32 [taps, channels]; [channels] or IR_NONE */
+    ir_val dt, a, norm;                          /* f32 [heads], [heads], [value size] */
+    uint32_t key_heads, heads, key, value, taps; /* counts of heads, sizes of one */
+    bool tiled;
+    float norm_eps;
+};
 /* Selective state space (Mamba 2): a state S [head size, state size] for each head, S = exp(a dt) S + dt x
  * b^T; out S c. Head h reads group h / (n_head / groups). */
 struct ssm_call {
@@ -67,6 +80,9 @@ struct lowering {
     ir_val (*conv)(struct net *n, ir_val x, ir_val weight, ir_val bias);
     ir_val (*delta)(struct net *n, const struct delta_call *c); /* f32 [T, n_head, value size] */
     ir_val (*ssm)(struct net *n, const struct ssm_call *c);     /* f32 [T, n_head, head size] */
+    /* f32 [T, heads * value size]. False when the device has no operation for these sizes: then conv, delta
+     * and small operations. `out` NULL only asks, by the sizes. */
+    bool (*deltanet)(struct net *n, const struct deltanet_call *c, ir_val *out);
 };
 
 /* The table's row for a device; `repack` asks for one without `blocks`. NULL with an error that names the

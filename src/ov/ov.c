@@ -4,6 +4,7 @@
 
 #include "base/mem.h"
 #include "base/str.h"
+#include "ov/delta_op.h"
 #include "ov/experts_op.h"
 #include "ov/linear_op.h"
 #include "ov/node_info.h"
@@ -94,7 +95,8 @@ struct ov_runtime *ov_open(struct err *err)
     char *name = NULL;
     if (ov_core_get_property(rt->core, "CPU", "FULL_DEVICE_NAME", &name) == OK)
         ov_free(name);
-    if (ov_linear_op_register(rt->core) < 0 || ov_experts_op_register(rt->core) < 0) {
+    if (ov_linear_op_register(rt->core) < 0 || ov_experts_op_register(rt->core) < 0 ||
+        ov_delta_op_register(rt->core) < 0) {
         err_set(err, ERR_DEVICE, "OpenVINO: an operation of our own can't be registered");
         ov_close(rt);
         return NULL;

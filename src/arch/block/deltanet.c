@@ -2,9 +2,10 @@
  * state for each value head instead of keys and values, a gated norm on what comes out.
  *
  * Value heads share key heads. The operation wants those of a key head side by side (value head h reads key
- * head h / (H / Hk)), and so do the files of qwen3next; those of qwen35 tile them (h mod Hk). There the rows
- * that make value heads are reordered as the matrices are read; the columns of the output matrix, whose
- * blocks can't be reordered, get their rows of x in the file's order by a transposition instead. */
+ * head h / (H / Hk)), and so do the files of qwen3next; those of qwen35 tile them (h mod Hk). Where the
+ * device has no operation of ours that takes both, the rows that make value heads are reordered as the
+ * matrices are read; the columns of the output matrix, whose blocks can't be reordered, get their rows of x
+ * in the file's order by a transposition instead. */
 #include "arch/block/block.h"
 
 struct sizes {
@@ -133,28 +134,70 @@ static ir_val file_order(struct net *n, ir_val x, const struct sizes *s, bool ti
     return ir_reshape(g, x, 2, (int64_t[]){-1, s->values}, false);
 }
 
-ir_val block_deltanet(struct net *n, ir_val x, uint32_t il, const struct deltanet *d)
+/* The convolution's weights tap by tap; the file has them channel by channel. */
+static ir_val taps_first(struct net *n, uint32_t il, uint32_t channels, uint32_t taps)
+{
+    const struct gguf_tensor *t = net_matrix(n, true, channels, taps, "blk.%u.ssm_conv1d.weight", il);
+    if (!t)
+        return IR_NONE;
+    uint32_t *map = weights_row_map(n->w, (size_t)channels * taps);
+    for (uint32_t i = 0; i < channels * taps; i++)
+        map[i] = i % channels * taps + i / channels;
+    return ir_reshape(n->g, weights_small(n->w, n->g, t, map), 2, (int64_t[]){taps, channels}, false);
+}
+
+/* All between the projections as one operation, with heads in the file's order; false when the device has
+ * none. */
+static bool as_one(struct net *n, ir_val x, uint32_t il, const struct sizes *s, const struct deltanet *d,
+                   ir_val *y)
+{
+    const struct hparams *h = n->h;
+    struct deltanet_call c = {.key_heads = s->key_heads,
+                              .heads = s->heads,
+                              .key = s->key,
+                              .value = s->value,
+                              .taps = h->ssm_conv,
+                              .tiled = d->tiled,
+                              .norm_eps = h->norm_rms_eps};
+    if (!n->lower->deltanet || !n->lower->deltanet(n, &c, NULL))
+        return false;
+    uint32_t channels = 2 * s->keys + s->values;
+    struct deltanet as_filed = *d;
+    as_filed.tiled = false;
+    struct projected p = project(n, x, il, s, &as_filed, NULL);
+    c.qkv = p.qkv;
+    c.z = p.z;
+    c.alpha = p.alpha;
+    c.beta = p.beta;
+    c.conv = taps_first(n, il, channels, c.taps);
+    c.bias = net_vector(n, false, 1, channels, NULL, "blk.%u.ssm_conv1d.bias", il);
+    c.dt = net_vector(n, true, 1, s->heads, NULL, "blk.%u.ssm_dt.bias", il);
+    c.a = net_vector(n, true, 1, s->heads, NULL, "blk.%u.ssm_a", il);
+    c.norm = net_vector(n, true, 1, s->value, NULL, "blk.%u.ssm_norm.weight", il);
+    n->lower->deltanet(n, &c, y);
+    *y = net_wanted_rows(n, il, *y);
+    return true;
+}
+
+/* The same in small operations around the delta rule. */
+static ir_val apart(struct net *n, ir_val x, uint32_t il, const struct sizes *s, const struct deltanet *d)
 {
     struct ir *g = n->g;
     const struct hparams *h = n->h;
-    struct sizes s = {h->ssm_groups, h->ssm_heads, h->ssm_state, h->ssm_inner / h->ssm_heads, 0,
-                      h->ssm_inner};
-    s.keys = s.key_heads * s.key;
-    const uint32_t *by_head = value_rows(n, &s, d->tiled, 1);
-    const uint32_t *qkv_map = qkv_rows(n, &s, value_rows(n, &s, d->tiled, s.value));
-    ir_scope(g, "delta");
-    struct projected p = project(n, x, il, &s, d, qkv_map);
+    const uint32_t *by_head = value_rows(n, s, d->tiled, 1);
+    const uint32_t *qkv_map = qkv_rows(n, s, value_rows(n, s, d->tiled, s->value));
+    struct projected p = project(n, x, il, s, d, qkv_map);
 
-    ir_val dt = net_vector(n, true, 1, s.heads, by_head, "blk.%u.ssm_dt.bias", il);
-    ir_val a = net_vector(n, true, 1, s.heads, by_head, "blk.%u.ssm_a", il);
+    ir_val dt = net_vector(n, true, 1, s->heads, by_head, "blk.%u.ssm_dt.bias", il);
+    ir_val a = net_vector(n, true, 1, s->heads, by_head, "blk.%u.ssm_a", il);
     ir_val decay = ir_mul(g, ir_unary(g, IR_SOFTPLUS, ir_add(g, p.alpha, dt)), a);
     ir_val qkv = ir_unary(g, IR_SWISH, block_conv(n, p.qkv, h->ssm_conv, qkv_map, "ssm_conv1d", il));
     ir_val part[3];
-    ir_split(g, qkv, 1, 3, (int64_t[]){s.keys, s.keys, s.values}, part);
+    ir_split(g, qkv, 1, 3, (int64_t[]){s->keys, s->keys, s->values}, part);
     struct delta_call call = {
-        .q = ir_reshape(g, part[0], 3, (int64_t[]){-1, s.key_heads, s.key}, false),
-        .k = ir_reshape(g, part[1], 3, (int64_t[]){-1, s.key_heads, s.key}, false),
-        .v = ir_reshape(g, part[2], 3, (int64_t[]){-1, s.heads, s.value}, false),
+        .q = ir_reshape(g, part[0], 3, (int64_t[]){-1, s->key_heads, s->key}, false),
+        .k = ir_reshape(g, part[1], 3, (int64_t[]){-1, s->key_heads, s->key}, false),
+        .v = ir_reshape(g, part[2], 3, (int64_t[]){-1, s->heads, s->value}, false),
         .decay = decay,
         .beta = ir_unary(g, IR_SIGMOID, p.beta),
         .norm_eps = h->norm_rms_eps,
@@ -162,9 +205,22 @@ ir_val block_deltanet(struct net *n, ir_val x, uint32_t il, const struct deltane
     ir_val y = net_wanted_rows(n, il, n->lower->delta(n, &call));
     ir_val z = ir_unary(g, IR_SWISH, net_wanted_rows(n, il, p.z));
     y = net_rms_norm(n, y, true, "blk.%u.ssm_norm", il);
-    y = ir_mul(g, y, ir_reshape(g, z, 3, (int64_t[]){-1, s.heads, s.value}, false));
-    y = net_linear_named(n, file_order(n, y, &s, d->tiled), d->scale ? NET_SCALE_BIAS : NET_BIAS, h->n_embd,
-                         s.values, "blk.%u.ssm_out", il);
-    ir_leave(g);
+    y = ir_mul(g, y, ir_reshape(g, z, 3, (int64_t[]){-1, s->heads, s->value}, false));
+    return file_order(n, y, s, d->tiled);
+}
+
+ir_val block_deltanet(struct net *n, ir_val x, uint32_t il, const struct deltanet *d)
+{
+    const struct hparams *h = n->h;
+    struct sizes s = {h->ssm_groups, h->ssm_heads, h->ssm_state, h->ssm_inner / h->ssm_heads, 0,
+                      h->ssm_inner};
+    s.keys = s.key_heads * s.key;
+    ir_val y;
+    ir_scope(n->g, "delta");
+    if (!as_one(n, x, il, &s, d, &y))
+        y = apart(n, x, il, &s, d);
+    y = net_linear_named(n, y, d->scale ? NET_SCALE_BIAS : NET_BIAS, h->n_embd, s.values, "blk.%u.ssm_out",
+                         il);
+    ir_leave(n->g);
     return y;
 }
