@@ -6,10 +6,11 @@
 #include "vocab/merge.h"
 #include "vocab/pretok.h"
 #include "vocab/token_map.h"
+#include "vocab/trie.h"
 #include "vocab/utf8.h"
 #include "vocab/vocab.h"
 
-enum vocab_kind { VOCAB_NONE, VOCAB_SPM, VOCAB_BPE, VOCAB_LATER }; /* LATER: known, not built yet */
+enum vocab_kind { VOCAB_NONE, VOCAB_SPM, VOCAB_BPE, VOCAB_WPM, VOCAB_UGM, VOCAB_RWKV, VOCAB_PLAMO2 };
 
 /* Tokens with a part to play; ids are TOKEN_NONE when there is none. Row: name, key of the file. */
 #define VOCAB_ROLES(X)                                                                                       \
@@ -18,6 +19,7 @@ enum vocab_kind { VOCAB_NONE, VOCAB_SPM, VOCAB_BPE, VOCAB_LATER }; /* LATER: kno
     X(EOT, "eot_token_id")                                                                                   \
     X(EOM, "eom_token_id")                                                                                   \
     X(UNK, "unknown_token_id")                                                                               \
+    X(SEP, "seperator_token_id") /* spelled so */                                                            \
     X(PAD, "padding_token_id")                                                                               \
     X(FIM_PRE, "fim_pre_token_id")                                                                           \
     X(FIM_SUF, "fim_suf_token_id")                                                                           \
@@ -50,6 +52,23 @@ struct bpe {
     uint64_t mask;
 };
 
+/* What a character is to WordPiece. */
+enum wpm_class { WPM_INSIDE, WPM_ALONE, WPM_BETWEEN, WPM_NOTHING };
+
+struct wpm {
+    bool lowercase, strip_accents;
+    unsigned char ascii_class[128], ascii_lower[128];
+};
+
+struct ugm {
+    struct trie user;     /* user-defined tokens, which normalisation leaves alone */
+    const uint8_t *units; /* the double array of the character map, 4 bytes each; NULL: no map */
+    size_t n_units;
+    struct str replacements;
+    float unknown_score;
+    bool merge_spaces;
+};
+
 /* A token that is looked for in the text before anything else. */
 struct special {
     struct str text;
@@ -60,6 +79,7 @@ struct special {
 struct vocab {
     enum vocab_kind kind;
     const struct vocab_model_info *model;
+    const struct vocab_kind_info *how;
     int32_t n;
     size_t longest;       /* bytes of a token */
     struct token_map map; /* ids below n are tokens */
@@ -74,19 +94,48 @@ struct vocab {
     size_t n_specials;
     uint32_t special_first[257]; /* specials by their first byte */
     struct bpe bpe;
+    struct trie tokens; /* of the kinds that match whole tokens */
+    struct wpm wpm;
+    struct ugm ugm;
+    struct str *shown;  /* NULL: every token is shown as it is matched */
     struct arena arena; /* texts that are not in the file */
+};
+
+struct work;
+
+/* What comes before and behind a text with special tokens. */
+enum vocab_frame {
+    FRAME_FILE,   /* BOS and EOS, if the file wants them */
+    FRAME_ALWAYS, /* BOS and the separator */
+    FRAME_NEVER,
+};
+
+/* How a value of tokenizer.ggml.model works. */
+struct vocab_kind_info {
+    int (*load)(struct vocab *v, const struct gguf *g, struct err *err); /* after texts, scores, attributes */
+    /* Ids of a piece of text without special tokens. */
+    int (*tokenize)(const struct vocab *v, struct str text, struct work *w, struct err *err);
+    void (*piece)(const struct vocab *v, token_id t, struct buf *out);
+    enum vocab_frame frame;
 };
 
 struct vocab_model_info {
     const char *name;
     enum vocab_kind kind;
-    int32_t bos, eos, unk, pad;
+    int32_t bos, eos, unk, sep, pad;
     bool add_bos, add_eos, add_space_prefix, clean_spaces, escape_spaces;
+    const struct vocab_kind_info *how; /* NULL: the kind's */
 };
 
 static inline bool token_valid(const struct vocab *v, token_id t)
 {
     return t >= 0 && t < v->n;
+}
+
+/* The text that people see. */
+static inline struct str shown_text(const struct vocab *v, token_id t)
+{
+    return v->shown ? v->shown[t] : v->map.texts[t];
 }
 
 /* Of a token, not of a text that only merges know. */
@@ -125,16 +174,32 @@ int partition(const struct vocab *v, struct str text, bool parse_special, struct
 struct work {
     struct merger merger;
     struct cuts cuts;
-    struct buf escaped, repaired, matching, word;
+    struct buf escaped, repaired, matching, word, cells, cut;
     struct token_list *out;
 };
 
-/* bpe.c */
-int bpe_load(struct vocab *v, const struct gguf *g, struct err *err);
+#define KIND(kind)                                                                                           \
+    int kind##_load(struct vocab *v, const struct gguf *g, struct err *err);                                 \
+    int kind##_tokenize(const struct vocab *v, struct str text, struct work *w, struct err *err);
+KIND(spm)
+KIND(bpe)
+KIND(wpm)
+KIND(ugm)
+KIND(rwkv)
+KIND(plamo2)
+KIND(hybriddna)
+KIND(whitespace)
+#undef KIND
 void bpe_release(struct bpe *b);
-int bpe_tokenize(const struct vocab *v, struct str text, struct work *w, struct err *err);
-/* spm.c */
-int spm_tokenize(const struct vocab *v, struct str text, struct work *w, struct err *err);
+void plain_piece(const struct vocab *v, token_id t, struct buf *out); /* piece.c */
+void rwkv_piece(const struct vocab *v, token_id t, struct buf *out);
+void plamo2_piece(const struct vocab *v, token_id t, struct buf *out);
+
+/* The tokens that `wanted` wants (NULL: all), under texts[id] (NULL: those of the file). */
+int load_trie(const struct vocab *v, struct trie *t, const struct str *texts,
+              bool (*wanted)(const struct vocab *v, token_id t), struct err *err);
+/* tokenizer.ggml.normalizer.*; `lowercase` comes in with its default. */
+int load_normalizer(const struct gguf *g, bool *lowercase, bool *strip_accents, struct err *err);
 
 /* End of the part of text[from, …) that cannot merge with what follows: it ends before a U+2581 that no token
  * has behind that byte. Small parts keep the heap of merges in the cache. */

@@ -55,9 +55,9 @@ static void put_byte(struct str text, struct buf *out)
     buf_putc(out, (char)value);
 }
 
-static void put_piece(const struct vocab *v, token_id t, struct buf *out)
+void plain_piece(const struct vocab *v, token_id t, struct buf *out)
 {
-    struct str text = v->map.texts[t];
+    struct str text = shown_text(v, t);
     unsigned attr = v->attrs[t];
     if (attr & (VOCAB_ATTR_UNKNOWN | VOCAB_ATTR_CONTROL | VOCAB_ATTR_USER_DEFINED))
         buf_add(out, text.p, text.n);
@@ -74,7 +74,7 @@ void vocab_piece(const struct vocab *v, token_id t, int lstrip, bool special, st
     if (!special && v->attrs[t] & (VOCAB_ATTR_UNKNOWN | VOCAB_ATTR_CONTROL))
         return;
     size_t from = out->n;
-    put_piece(v, t, out);
+    v->how->piece(v, t, out);
     size_t spaces = 0;
     while (lstrip > 0 && spaces < (size_t)lstrip && from + spaces < out->n && out->p[from + spaces] == ' ')
         spaces++;

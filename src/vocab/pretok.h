@@ -16,6 +16,8 @@ enum {
     PRE_LINE_WORDS = 32,   /* a word of newlines that is a token is taken whole */
     PRE_METASPACE = 64,    /* words begin at every U+2581, and a line begins with one */
     PRE_FORCE_BOS = 128,   /* BOS whatever the file says */
+    PRE_SPACES = 256,      /* with PRE_RAW: spaces stay spaces */
+    PRE_KEEP_CASE = 512,   /* tokenizer "whitespace" makes no small letters, unless the file says otherwise */
 };
 
 struct pretok;

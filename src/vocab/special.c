@@ -199,7 +199,7 @@ static int list_specials(struct vocab *v, struct err *err)
         return no_memory(err);
     for (token_id t = 0; t < v->n; t++) {
         if (v->attrs[t] & wanted)
-            v->specials[k++] = (struct special){v->map.texts[t], t, 0};
+            v->specials[k++] = (struct special){shown_text(v, t), t, 0};
     }
     v->n_specials = n;
     qsort(v->specials, n, sizeof *v->specials, by_length);

@@ -2,6 +2,8 @@
  */
 #include "vocab/inside.h"
 
+#include <stdio.h>
+
 struct spm_rule {
     const struct vocab *v;
     const char *text;
@@ -75,6 +77,20 @@ int spm_tokenize(const struct vocab *v, struct str text, struct work *w, struct 
         end = segment_end(v, text, at);
         if (!put_segment(v, (struct str){text.p + at, end - at}, w))
             return no_memory(err);
+    }
+    return 0;
+}
+
+int spm_load(struct vocab *v, const struct gguf *g, struct err *err)
+{
+    (void)g;
+    (void)err;
+    /* "<0x0A>" stands for a byte, or the byte alone */
+    for (unsigned i = 0; i < 256; i++) {
+        char name[8], byte = (char)i;
+        snprintf(name, sizeof name, "<0x%02X>", i);
+        token_id t = token_of(v, str_of(name));
+        v->bpe.byte_token[i] = t >= 0 ? t : token_of(v, (struct str){&byte, 1});
     }
     return 0;
 }

@@ -27,6 +27,8 @@ void work_release(struct work *w)
     buf_release(&w->repaired);
     buf_release(&w->matching);
     buf_release(&w->word);
+    buf_release(&w->cells);
+    buf_release(&w->cut);
 }
 
 /* Spaces become U+2581, with one before the text if asked for. */
@@ -92,15 +94,15 @@ size_t segment_end(const struct vocab *v, struct str text, size_t from)
 
 int tokenize_plain(const struct vocab *v, struct str text, bool space_before, struct work *w, struct err *err)
 {
-    if (v->escape_spaces) {
+    if (v->escape_spaces && (v->kind == VOCAB_SPM || v->kind == VOCAB_BPE)) {
         text = escape(text, space_before, &w->escaped);
         if (w->escaped.failed)
             return no_memory(err);
     }
-    return v->kind == VOCAB_SPM ? spm_tokenize(v, text, w, err) : bpe_tokenize(v, text, w, err);
+    return v->how->tokenize(v, text, w, err);
 }
 
-/* BOS or EOS, which the file asks for. */
+/* BOS, EOS or separator, which the kind or the file asks for. */
 static int push_role(const struct vocab *v, enum vocab_role role, const char *key, struct token_list *out,
                      struct err *err)
 {
@@ -113,12 +115,22 @@ static int check(const struct vocab *v, struct str text, struct err *err)
 {
     if (v->kind == VOCAB_NONE)
         return err_set(err, ERR_UNSUPPORTED, "the file has no vocabulary: text cannot be tokenized");
-    if (v->kind == VOCAB_LATER)
-        return err_set(err, ERR_UNSUPPORTED, "tokenizer.ggml.model: tokenizer '%s' is not supported",
-                       v->model->name);
     if (text.n > INT32_MAX / 4)
         return err_set(err, ERR_RANGE, "text of %zu bytes: too long to tokenize", text.n);
     return 0;
+}
+
+/* Pushes the tokens before (begin) or behind a text. */
+static int put_frame(const struct vocab *v, bool begin, struct token_list *out, struct err *err)
+{
+    enum vocab_frame frame = v->how->frame;
+    if (frame == FRAME_ALWAYS)
+        return begin ? push_role(v, ROLE_BOS, "bos_token_id", out, err)
+                     : push_role(v, ROLE_SEP, "seperator_token_id", out, err);
+    if (frame == FRAME_NEVER || !(begin ? v->add_bos : v->add_eos))
+        return 0;
+    return begin ? push_role(v, ROLE_BOS, "add_bos_token", out, err)
+                 : push_role(v, ROLE_EOS, "add_eos_token", out, err);
 }
 
 int vocab_tokenize(const struct vocab *v, struct str text, bool add_special, bool parse_special,
@@ -131,7 +143,7 @@ int vocab_tokenize(const struct vocab *v, struct str text, bool add_special, boo
         return -1;
     if (partition(v, text, parse_special, &fragments, err) != 0)
         goto out;
-    if (add_special && v->add_bos && push_role(v, ROLE_BOS, "add_bos_token", out, err) != 0)
+    if (add_special && put_frame(v, true, out, err) != 0)
         goto out;
     bool after_special = true;
     for (size_t i = 0; i < fragments.n; i++) {
@@ -150,7 +162,7 @@ int vocab_tokenize(const struct vocab *v, struct str text, bool add_special, boo
             goto out;
         after_special = false;
     }
-    if (add_special && v->add_eos && push_role(v, ROLE_EOS, "add_eos_token", out, err) != 0)
+    if (add_special && put_frame(v, false, out, err) != 0)
         goto out;
     rc = 0;
 out:

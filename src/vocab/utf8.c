@@ -11,22 +11,31 @@ unsigned utf8_length(unsigned char first)
     return by_high_bits[first >> 4];
 }
 
-unsigned utf8_decode(struct str text, uint32_t *cp)
+unsigned utf8_whole(struct str text)
 {
     const unsigned char *p = (const unsigned char *)text.p;
-    static const unsigned char value_bits[5] = {0, 0x7F, 0x1F, 0x0F, 0x07};
     unsigned n = utf8_length(p[0]);
-    *cp = REPLACEMENT;
     if (n > text.n || p[0] >= 0xF8 || (n == 1 && p[0] >= 0x80))
-        return 1;
-    uint32_t c = p[0] & value_bits[n];
+        return 0;
     for (unsigned i = 1; i < n; i++) {
         if ((p[i] & 0xC0) != 0x80)
-            return 1;
-        c = c << 6 | (p[i] & 0x3F);
+            return 0;
     }
-    if (c > 0x10FFFF)
+    return n;
+}
+
+unsigned utf8_decode(struct str text, uint32_t *cp)
+{
+    static const unsigned char value_bits[5] = {0, 0x7F, 0x1F, 0x0F, 0x07};
+    const unsigned char *p = (const unsigned char *)text.p;
+    unsigned n = utf8_whole(text);
+    uint32_t c = p[0] & value_bits[n];
+    for (unsigned i = 1; i < n; i++)
+        c = c << 6 | (p[i] & 0x3F);
+    if (!n || c > 0x10FFFF) {
+        *cp = REPLACEMENT;
         return 1;
+    }
     *cp = c;
     return n;
 }
@@ -129,7 +138,7 @@ static const struct {
     {0x2EBF0, 0x2EE5D, 0x10280}, {0x31350, 0x323AF, 0x10280},
 };
 
-static uint32_t stand_in(uint32_t cp)
+uint32_t utf8_stand_in(uint32_t cp)
 {
     size_t lo = 0, hi = sizeof newer / sizeof *newer;
     while (lo < hi) {
@@ -144,7 +153,7 @@ static uint32_t stand_in(uint32_t cp)
 
 struct str utf8_for_matching(struct str text, struct buf *scratch)
 {
-    return rewrite(text, stand_in, scratch);
+    return rewrite(text, utf8_stand_in, scratch);
 }
 
 static bool printable(unsigned byte)

@@ -7,21 +7,36 @@
 
 #define NONE TOKEN_NONE
 
+/* In the order of enum vocab_kind. */
+static const struct vocab_kind_info kinds[] = {
+    {NULL, NULL, NULL, FRAME_NEVER},
+    {spm_load, spm_tokenize, plain_piece, FRAME_FILE},
+    {bpe_load, bpe_tokenize, plain_piece, FRAME_FILE},
+    {wpm_load, wpm_tokenize, plain_piece, FRAME_ALWAYS},
+    {ugm_load, ugm_tokenize, plain_piece, FRAME_FILE},
+    {rwkv_load, rwkv_tokenize, rwkv_piece, FRAME_NEVER},
+    {plamo2_load, plamo2_tokenize, plamo2_piece, FRAME_FILE},
+};
+static const struct vocab_kind_info hybriddna = {hybriddna_load, hybriddna_tokenize, plain_piece, FRAME_FILE};
+static const struct vocab_kind_info whitespace = {whitespace_load, whitespace_tokenize, plain_piece,
+                                                  FRAME_FILE};
+
 /* Values of tokenizer.ggml.model with the ids and rules that count until the file says otherwise. */
 static const struct vocab_model_info models[] = {
-    /* name       kind         bos  eos   unk   pad   +bos   +eos   prefix clean  escape */
-    {"none", VOCAB_NONE, NONE, NONE, NONE, NONE, false, false, false, false, false},
-    {"no_vocab", VOCAB_NONE, NONE, NONE, NONE, NONE, false, false, false, false, false},
-    {"test", VOCAB_NONE, NONE, NONE, NONE, NONE, false, false, false, false, false}, /* of test-llama-archs */
-    {"llama", VOCAB_SPM, 1, 2, 0, NONE, true, false, true, false, true},
-    {"gpt2", VOCAB_BPE, 11, 11, NONE, NONE, false, false, false, true, false},
-    {"gemma4", VOCAB_BPE, NONE, NONE, NONE, NONE, false, false, false, true, false},
-    {"hybriddna", VOCAB_LATER, 11, 11, NONE, NONE, false, false, false, true, false},
-    {"whitespace", VOCAB_LATER, 11, 11, NONE, NONE, false, false, false, true, false},
-    {"bert", VOCAB_LATER, 101, NONE, 100, 0, true, false, false, true, true},
-    {"t5", VOCAB_LATER, NONE, 1, 2, 0, false, true, false, false, true},
-    {"rwkv", VOCAB_LATER, NONE, NONE, NONE, NONE, false, false, false, false, true},
-    {"plamo2", VOCAB_LATER, 1, 2, 0, 3, false, false, false, false, true},
+    /* name       kind          bos   eos   unk   sep   pad  +bos   +eos   prefix clean  escape */
+    {"none", VOCAB_NONE, NONE, NONE, NONE, NONE, NONE, false, false, false, false, false, NULL},
+    {"no_vocab", VOCAB_NONE, NONE, NONE, NONE, NONE, NONE, false, false, false, false, false, NULL},
+    /* of test-llama-archs */
+    {"test", VOCAB_NONE, NONE, NONE, NONE, NONE, NONE, false, false, false, false, false, NULL},
+    {"llama", VOCAB_SPM, 1, 2, 0, NONE, NONE, true, false, true, false, true, NULL},
+    {"gpt2", VOCAB_BPE, 11, 11, NONE, NONE, NONE, false, false, false, true, false, NULL},
+    {"gemma4", VOCAB_BPE, NONE, NONE, NONE, NONE, NONE, false, false, false, true, false, NULL},
+    {"hybriddna", VOCAB_BPE, 11, 11, NONE, NONE, NONE, false, false, false, true, false, &hybriddna},
+    {"whitespace", VOCAB_BPE, 11, 11, NONE, NONE, NONE, false, false, false, true, false, &whitespace},
+    {"bert", VOCAB_WPM, 101, NONE, 100, 102, 0, true, false, false, true, true, NULL},
+    {"t5", VOCAB_UGM, NONE, 1, 2, NONE, 0, false, true, false, false, true, NULL},
+    {"rwkv", VOCAB_RWKV, NONE, NONE, NONE, NONE, NONE, false, false, false, false, true, NULL},
+    {"plamo2", VOCAB_PLAMO2, 1, 2, 0, NONE, 3, false, false, false, false, true, NULL},
 };
 
 static int find_model(struct vocab *v, const struct gguf *g, struct err *err)
@@ -35,6 +50,7 @@ static int find_model(struct vocab *v, const struct gguf *g, struct err *err)
             continue;
         v->model = m;
         v->kind = m->kind;
+        v->how = m->how ? m->how : &kinds[m->kind];
         v->add_bos = m->add_bos;
         v->add_eos = m->add_eos;
         v->add_space_prefix = m->add_space_prefix;
@@ -43,6 +59,7 @@ static int find_model(struct vocab *v, const struct gguf *g, struct err *err)
         v->role[ROLE_BOS] = m->bos;
         v->role[ROLE_EOS] = m->eos;
         v->role[ROLE_UNK] = m->unk;
+        v->role[ROLE_SEP] = m->sep;
         v->role[ROLE_PAD] = m->pad;
         return 0;
     }
@@ -176,7 +193,7 @@ static int load_pretok(struct vocab *v, const struct gguf *g, struct err *err)
     b->ignore_merges = flags & PRE_IGNORE_MERGES;
     b->line_words = flags & PRE_LINE_WORDS;
     b->metaspace = flags & PRE_METASPACE;
-    v->escape_spaces = b->raw;
+    v->escape_spaces = b->raw && !(flags & PRE_SPACES);
     v->clean_spaces = !(flags & PRE_KEEP_SPACES);
     v->add_bos = flags & PRE_ADD_BOS;
     if (flags & PRE_NO_BOS)
@@ -200,8 +217,6 @@ static int load_roles(struct vocab *v, const struct gguf *g, struct err *err)
     };
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
         token_id *role = &v->role[keys[i].role];
-        if (*role >= v->n)
-            *role = TOKEN_NONE;
         uint32_t id;
         int rc = gguf_u32(g, keys[i].key, &id, err);
         if (rc < 0)
@@ -220,25 +235,49 @@ static int load_roles(struct vocab *v, const struct gguf *g, struct err *err)
     return 0;
 }
 
-/* "<0x0A>" stands for a byte, or the byte alone. */
-static void load_spm_bytes(struct vocab *v)
+int load_trie(const struct vocab *v, struct trie *t, const struct str *texts,
+              bool (*wanted)(const struct vocab *v, token_id t), struct err *err)
 {
-    for (unsigned i = 0; i < 256; i++) {
-        char name[8], byte = (char)i;
-        snprintf(name, sizeof name, "<0x%02X>", i);
-        token_id t = token_of(v, str_of(name));
-        v->bpe.byte_token[i] = t >= 0 ? t : token_of(v, (struct str){&byte, 1});
+    /* a text that begins with a token takes a step for each byte of it, so long ones would cost time */
+    enum { LONGEST = 4096 };
+    size_t n = 0;
+    struct str *picked = malloc(((size_t)v->n + 1) * sizeof *picked);
+    token_id *ids = malloc(((size_t)v->n + 1) * sizeof *ids);
+    bool ok = picked && ids;
+    for (token_id i = 0; ok && i < v->n; i++) {
+        if (wanted && !wanted(v, i))
+            continue;
+        picked[n] = texts ? texts[i] : v->map.texts[i];
+        ids[n++] = i;
     }
+    ok = ok && v->longest <= LONGEST && trie_build(t, picked, ids, n);
+    free(picked);
+    free(ids);
+    if (v->longest > LONGEST)
+        return err_set(err, ERR_FORMAT, "tokenizer.ggml.tokens: a token of %zu bytes", v->longest);
+    return ok ? 0 : no_memory(err);
 }
 
-/* The token that a line break becomes. */
+int load_normalizer(const struct gguf *g, bool *lowercase, bool *strip_accents, struct err *err)
+{
+    if (gguf_bool(g, "tokenizer.ggml.normalizer.lowercase", lowercase, err) < 0)
+        return -1;
+    *strip_accents = *lowercase;
+    return gguf_bool(g, "tokenizer.ggml.normalizer.strip_accents", strip_accents, err) < 0 ? -1 : 0;
+}
+
+/* The token that a line break becomes. llama.cpp asks before it has read the file's own ids, so that defaults
+ * count. */
 static int find_newline(struct vocab *v, struct err *err)
 {
     v->nl = v->role[ROLE_PAD];
-    if (v->kind == VOCAB_SPM && v->bpe.byte_token['\n'] >= 0)
-        v->nl = v->bpe.byte_token['\n'];
-    if (v->kind != VOCAB_BPE)
+    if (v->kind == VOCAB_WPM)
         return 0;
+    if (v->kind == VOCAB_SPM) {
+        if (v->bpe.byte_token['\n'] >= 0)
+            v->nl = v->bpe.byte_token['\n'];
+        return 0;
+    }
     struct token_list ids = {0};
     struct work w = {.out = &ids};
     int rc = tokenize_plain(v, str_of("\n"), false, &w, err);
@@ -257,15 +296,16 @@ static int load(struct vocab *v, const struct gguf *g, struct err *err)
         return load_nothing(v, g, err);
     if (v->kind == VOCAB_BPE && load_pretok(v, g, err) != 0)
         return -1;
-    if (load_texts(v, g, err) != 0 || load_scores(v, g, err) != 0 || load_attrs(v, g, err) != 0)
+    if (load_texts(v, g, err) != 0 || load_scores(v, g, err) != 0 || load_attrs(v, g, err) != 0 ||
+        v->how->load(v, g, err) != 0)
         return -1;
-    if (v->kind == VOCAB_BPE && bpe_load(v, g, err) != 0)
-        return -1;
-    if (v->kind == VOCAB_SPM)
-        load_spm_bytes(v);
-    if (v->kind == VOCAB_SPM || v->bpe.raw)
+    if (v->kind == VOCAB_SPM || v->kind == VOCAB_UGM || v->bpe.raw)
         find_segment_bytes(v);
-    if (load_roles(v, g, err) != 0 || find_newline(v, err) != 0)
+    for (size_t i = 0; i < N_ROLES; i++) {
+        if (v->role[i] >= v->n)
+            v->role[i] = TOKEN_NONE;
+    }
+    if (find_newline(v, err) != 0 || load_roles(v, g, err) != 0)
         return -1;
     return special_load(v, g, err);
 }
@@ -292,6 +332,9 @@ void vocab_free(struct vocab *v)
     if (!v)
         return;
     bpe_release(&v->bpe);
+    trie_release(&v->tokens);
+    trie_release(&v->ugm.user);
+    free(v->shown);
     token_map_release(&v->map);
     free(v->scores);
     free(v->attrs);
@@ -314,7 +357,7 @@ const char *vocab_model(const struct vocab *v)
 
 struct str vocab_text(const struct vocab *v, token_id t)
 {
-    return token_valid(v, t) && v->map.texts ? v->map.texts[t] : (struct str){"", 0};
+    return token_valid(v, t) && v->map.texts ? shown_text(v, t) : (struct str){"", 0};
 }
 
 float vocab_score(const struct vocab *v, token_id t)

@@ -1,6 +1,8 @@
 /* Text to tokens and back, as llama.cpp b11434 does it: same ids, same bytes.
  *
- * Kinds here: byte-level BPE ("gpt2") with pre-tokenizers from pretok.def, and SentencePiece BPE ("llama").
+ * Kinds, by tokenizer.ggml.model: byte-level BPE ("gpt2", "gemma4", "hybriddna", "whitespace") with
+ * pre-tokenizers from pretok.def, SentencePiece BPE ("llama") and Unigram ("t5"), WordPiece ("bert"), RWKV's
+ * ("rwkv") and PLaMo 2's ("plamo2").
  * Sources: tokenizer.ggml.* keys of the GGUF specification; the pre-tokenizers' regular expressions are those
  * of the models' own tokenizer.json files.
  *

@@ -7,13 +7,14 @@ libllama.so of build b11434. Nothing but the Python standard library is needed.
   vocab_parity.py check  --llama DIR FILE.gguf...   random texts: ids, pieces, detokenized text, special ids
   vocab_parity.py pre    --llama DIR [FILE.gguf]    the same for every row of pretok.def, with a copy of FILE for each,
                                                     or with a made-up vocabulary in which any two bytes merge
+  vocab_parity.py made   --llama DIR                the same for the made-up vocabularies of vocab_made.py
   vocab_parity.py golden --llama DIR [--small M.gguf] FILE.gguf...
                                                     writes tests/golden/vocab/ (see the README there)
   vocab_parity.py time   --llama DIR --text T FILE.gguf...
   vocab_parity.py long                              1 MB of one kind, every row of pretok.def: time of ours alone
 
 DIR holds libllama.so.0 and its libraries (put OpenVINO's folder into LD_LIBRARY_PATH if they need it).
---n texts for each file (10000), --seed (1), --only a,b: these rows of pretok.def.
+--n texts for each file (10000), --seed (1), --only a,b: these rows of pretok.def, or made-up vocabularies.
 """
 import argparse
 import ctypes as C
@@ -26,6 +27,8 @@ import subprocess
 import sys
 import tempfile
 import time
+
+from vocab_made import MADE, alphabet, gguf_file
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
@@ -55,7 +58,7 @@ class Ours:
         out = os.path.join(tempfile.mkdtemp(), "libvocab.so")
         sources = [f for room in ("base", "gguf", "vocab") for f in glob.glob(f"{ROOT}/src/{room}/*.c")]
         subprocess.check_call(["cc", "-std=c11", "-O2", "-D_GNU_SOURCE", "-shared", "-fPIC", "-Wl,-Bsymbolic", f"-I{ROOT}/src",
-                               *sources, "-o", out, "-lpcre2-8", "-lpthread"])
+                               *sources, "-o", out, "-lpcre2-8", "-lutf8proc", "-lm", "-lpthread"])
         cls.lib = lib = C.CDLL(out)
         for name, result, args in [
                 ("gguf_open", C.c_void_p, [C.c_char_p, C.POINTER(Err)]),
@@ -264,6 +267,16 @@ def random_text(r, specials):
     return re.sub(rb"[\xf5-\xf7]|\xf4[\x90-\xbf]", b"?", text)[:400]
 
 
+DNA = [b"<dna>ACGTACGTNNacgtCCCCCC</dna>", b"<dna>", b"</dna>", b"GATTACA", b"AAAAAACCCCCCGATTAC", b"<dna>\xc3\xa9 A", b"<dna></dna>", b"<oov>"]
+
+
+def token_text(r, v):
+    """What is in the vocabulary, often beside what is there as well."""
+    if r.random() < 0.2:
+        return r.choice(DNA)
+    return b"".join(v.text(r.randrange(v.n)) for _ in range(r.randrange(1, 5))).replace("▁".encode(), b" ")[:100]
+
+
 def special_texts(v):
     return [v.text(t) for t in range(v.n) if v.token(t)[0] & (1 | 8 | 16)] or []
 
@@ -298,7 +311,7 @@ def compare(path, args):
         if a != b and not by_chance:
             differ(name, "", a, b)
     for t in range(ours.n):
-        if ours.token(t) != theirs.token(t):
+        if repr(ours.token(t)) != repr(theirs.token(t)):  # a score that is no number equals itself
             differ("attr, score, eog", t, ours.token(t), theirs.token(t))
         for lstrip, special in ((0, True), (0, False), (1, True)):
             a, b = ours.piece(t, lstrip, special), theirs.piece(t, lstrip, special)
@@ -308,6 +321,8 @@ def compare(path, args):
     r = random.Random(args.seed)
     for _ in range(args.n):
         text = random_text(r, specials)
+        if r.random() < 0.3:
+            text = re.sub(rb"[\xf5-\xf7]|\xf4[\x90-\xbf]", b"?", text + token_text(r, ours))
         for add, parse in ((True, True), (False, False)):
             a, b = ours.tokenize(text, add, parse), theirs.tokenize(text, add, parse)
             if a != b:
@@ -332,34 +347,6 @@ def with_pre(data, name):
     return data[:at] + struct.pack("<Q", len(name)) + name + data[at + 8 + n:]
 
 
-def alphabet():
-    """GPT-2's character for each byte."""
-    plain = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
-    other = [b for b in range(256) if b not in plain]
-    return [chr(b if b in plain else 256 + other.index(b)) for b in range(256)]
-
-
-def gguf_file(keys):
-    """A GGUF file of keys alone; values are str, bool, int (u32), float, or lists of str, int (i32) or float."""
-    def string(t):
-        t = t.encode() if isinstance(t, str) else t
-        return struct.pack("<Q", len(t)) + t
-    out = b"GGUF" + struct.pack("<IQQ", 3, 0, len(keys))
-    for key, v in keys.items():
-        out += string(key)
-        if isinstance(v, list):
-            kind = {str: 8, bytes: 8, int: 5, float: 6}[type(v[0])]
-            out += struct.pack("<IIQ", 9, kind, len(v))
-            out += b"".join(string(x) if kind == 8 else struct.pack("<i" if kind == 5 else "<f", x) for x in v)
-        elif isinstance(v, bool):
-            out += struct.pack("<IB", 7, v)
-        elif isinstance(v, int):
-            out += struct.pack("<II", 4, v)
-        else:
-            out += struct.pack("<I", 8) + string(v)
-    return out
-
-
 def pairs_vocab(values, seed):
     """A byte-level BPE in which any two of the byte values merge, in random order: where a text is cut shows in
     its ids. Some special tokens, too."""
@@ -380,7 +367,8 @@ def pairs_vocab(values, seed):
 
 def pretok_names(args):
     names = re.findall(r'^PRETOK_NAME\("([^"]+)"', open(f"{ROOT}/src/vocab/pretok.def").read(), re.M)
-    return [n for n in names if not args.only or n in args.only.split(",")]
+    # "whitespace" goes with a tokenizer of its own only: see vocab_made.py
+    return [n for n in names if n != "whitespace" and (not args.only or n in args.only.split(","))]
 
 
 def each_pre(data, args):
@@ -395,6 +383,19 @@ def each_pre(data, args):
 def compare_pre(args):
     data = open(args.files[0], "rb").read() if args.files else pairs_vocab(range(256), 1)
     return sum(compare(path, args) for _, path in each_pre(data, args))
+
+
+def compare_made(args):
+    bad = 0
+    with tempfile.TemporaryDirectory() as tmp:
+        for name, make in MADE.items():
+            if args.only and name not in args.only.split(","):
+                continue
+            path = f"{tmp}/{name}.gguf"
+            with open(path, "wb") as f:
+                f.write(make())
+            bad += compare(path, args)
+    return bad
 
 
 def compare_long(args):
@@ -441,7 +442,10 @@ GOLDEN_SPECIALS = [t.encode() for t in (
 def golden_texts():
     r = random.Random(260)
     texts = [b"", b" ", b"\n", b"a", "é".encode(), b"\x80", b"\0", b"A" * 300, b"us" * 200, b" " * 257, b"\n" * 100, b"1" * 100]
-    return texts + [random_text(r, GOLDEN_SPECIALS) for _ in range(300 - len(texts))]
+    texts += [random_text(r, GOLDEN_SPECIALS) for _ in range(300 - len(texts))]
+    accents = "ÀÉÎÕÜ ǅ İ ẞ Å Ω ﬁ Ⅻ ａＢ 한국어 각 日本語、。 e\u0301a\u0308 \u1e9b\u0323 \u0344 \U0001d15e \u2f81a \ufdfa".encode()
+    return texts + [*DNA, accents, accents.upper(), b"unaffable [MASK] [CLS]don't", b"abc abcab ab e <to <tool> <tools>", b"aaa bbb aaaa  b",
+                    b"\ufeff", "\ufeffx".encode(), "\ufeff\ufeff".encode(), b"us" * 50, b"Aa" * 60, b"\n \t", b"a\0b"]
 
 
 def escaped(text):
@@ -523,6 +527,9 @@ def make_golden(args):
     common = sorted(set(b" \n\r\t'.,-_<>=(1290aestAEST") | {0xC3, 0xA9, 0xCC, 0x81, 0xE4, 0xB8, 0xAD, 0xE2, 0x80, 0xA8, 0xF0, 0x9F, 0x98})
     write("pairs.gguf", pairs_vocab(common, 2))
     small = [f"{GOLDEN}/pairs.gguf"]
+    for name, make in MADE.items():
+        write(f"{name}.gguf", make())
+        small.append(f"{GOLDEN}/{name}.gguf")
     for path in args.small:
         small.append(f"{GOLDEN}/{os.path.basename(path)}")
         write(os.path.basename(path), keys_alone(path))
@@ -548,7 +555,7 @@ def make_golden(args):
 
 def main():
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    commands = {"check": lambda a: sum(compare(f, a) for f in a.files), "pre": compare_pre, "golden": make_golden,
+    commands = {"check": lambda a: sum(compare(f, a) for f in a.files), "pre": compare_pre, "made": compare_made, "golden": make_golden,
                 "time": compare_time, "long": compare_long}
     p.add_argument("command", choices=commands)
     p.add_argument("--llama")

@@ -1,16 +1,11 @@
-/* The two small vocabularies that are in the tree, and every pre-tokenizer, against llama.cpp. */
+/* The small vocabularies that are in the tree, and every pre-tokenizer, against llama.cpp. */
 #include "vocab_golden.h"
 
-static void pairs(void **state)
+static void small(void **state)
 {
-    (void)state;
-    compare_golden(GOLDEN "pairs.gguf", "pairs");
-}
-
-static void stories260k(void **state)
-{
-    (void)state;
-    compare_golden(GOLDEN "stories260K.gguf", "stories260K");
+    char path[256];
+    snprintf(path, sizeof path, GOLDEN "%s.gguf", (const char *)*state);
+    compare_golden(path, *state);
 }
 
 /* The file with another value of tokenizer.ggml.pre; it has no tensors, so that nothing hangs on offsets. */
@@ -79,11 +74,27 @@ static void every_pretokenizer(void **state)
     free((void *)all_file.p);
 }
 
+#define SMALL(name)                                                                                          \
+    {                                                                                                        \
+        name, small, NULL, NULL, (void *)name                                                                \
+    }
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(pairs),
-        cmocka_unit_test(stories260k),
+        SMALL("pairs"),
+        SMALL("stories260K"),
+        SMALL("rwkv"),
+        SMALL("plamo2"),
+        SMALL("unigram"),
+        SMALL("unigram-merged"),
+        SMALL("unigram-prefix"),
+        SMALL("wordpiece"),
+        SMALL("wordpiece-cased"),
+        SMALL("wordpiece-accents"),
+        SMALL("hybriddna"),
+        SMALL("whitespace"),
+        SMALL("whitespace-lower"),
         cmocka_unit_test(every_pretokenizer),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

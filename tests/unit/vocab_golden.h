@@ -162,7 +162,7 @@ static inline void compare_golden(const char *path, const char *name)
         unescape(next_line(&texts), &text);
         compare_text(v, name, buf_str(&text), n + 1, next_line(&expected));
     }
-    assert_int_equal(n, 300);
+    assert_int_equal(n, 320);
     vocab_free(v);
     gguf_close(g);
     free((void *)expected_file.p);
