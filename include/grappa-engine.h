@@ -115,6 +115,7 @@ struct grappa_request_params {
     struct grappa_sampler_params sampler; /* copied, with all it points to */
     int32_t n_predict;                    /* -1: until the end */
     int32_t n_keep;                       /* tokens that a shift leaves in place; -1: the prompt */
+    int32_t n_discard;                    /* and how many it forgets; 0: half of those behind */
     bool context_shift;                   /* instead of ending with "length"; refused where the model can't */
     const char *const *stop;              /* texts, copied */
     size_t n_stop;

@@ -182,6 +182,7 @@ struct grappa_context_params { /* an all-zero one is the default */
     uint32_t n_ctx;
     uint32_t n_batch;   /* most tokens of one inference; longer batches are computed in several; 0: 512 */
     uint32_t n_seq_max; /* sequences, ids 0 … n_seq_max-1; 0: 1 */
+    uint64_t kv_memory; /* bytes for keys and values, in the place of n_ctx; 0: by n_ctx */
 };
 
 struct grappa_context;

@@ -5,7 +5,7 @@
 #define CLI_SESSION_H
 
 #include "cli/options.h"
-#include "cli/stop.h"
+#include "base/stop.h"
 
 struct session {
     const struct options *o;

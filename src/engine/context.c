@@ -4,7 +4,7 @@
  * put in the order of their sequences, as paged attention wants them; the wanted rows come out in the batch's
  * order. All host tensors are made once, with room for the largest slice, and bound again only when a shape
  * changes. */
-#include "engine/engine.h"
+#include "engine/context.h"
 
 #include "base/log.h"
 #include "base/mem.h"
@@ -14,35 +14,6 @@
 #include <stdlib.h>
 
 enum { DEFAULT_BATCH = 512, MAX_SEQS = 1024, CTX_PAD = 256 };
-
-/* Host memory of the graph's inputs for one slice. */
-struct host {
-    float *embeddings;      /* [n_batch, n_embd] */
-    float *cos[2], *sin[2]; /* [n_batch, n_rot] */
-    int32_t *pos;           /* [n_batch] */
-    int32_t *past_lens, *subsequence_begins, *block_indices, *block_indices_begins;
-    int32_t max_context_len;
-    int32_t *out_rows;                                      /* [n_batch] */
-    int32_t *state_indices, *state_begins, *state_interval; /* of recurrent models */
-};
-
-struct grappa_context {
-    struct grappa_model *m;
-    struct kv kv;
-    struct states states;
-    uint32_t n_ctx, n_batch;
-    struct host host;
-    int32_t *row_of;     /* [n_batch]: row of each token of the slice */
-    int32_t *seq_tokens; /* [n_seqs]: tokens of each sequence in the slice */
-    int32_t *old_len;    /* [n_seqs]: lengths before the batch, to go back to */
-    bool *keep;          /* [n_seqs]: the batch's end is a state to come back to */
-
-    const float *logits; /* of the last batch: [n_logits, n_vocab] */
-    int32_t n_logits;
-    float *logits_own; /* when they had to be collected from several slices */
-    size_t logits_own_size;
-    struct buf profile;
-};
 
 /* ---- making one ---- */
 
@@ -124,6 +95,8 @@ static int choose_size(struct grappa_context *c, const struct grappa_context_par
     uint64_t reserve = reserve_bytes(m, c->n_batch) + states_total(m, p->n_seq_max);
     uint64_t room = available > reserve ? available - reserve : 0;
     uint64_t ctx = p->n_ctx ? p->n_ctx : m->arch->h.n_ctx_train;
+    if (p->kv_memory && per_block)
+        ctx = p->kv_memory / per_block * (uint64_t)m->block_size / CTX_PAD * CTX_PAD;
     uint64_t n_blocks = (align_up(ctx, CTX_PAD) + (uint64_t)m->block_size - 1) / (uint64_t)m->block_size;
     if (!p->n_ctx && available && n_blocks * per_block > room) {
         n_blocks = room / per_block;
@@ -406,8 +379,12 @@ static int run_slice(struct grappa_context *c, const struct grappa_batch *b, siz
     *n_out = out;
     if (out == 0) /* a graph wants at least one; nobody will look at it */
         t->out_rows[out++] = 0;
-    if (bind_slice(c, (int64_t)n, n_seqs, out, err) < 0 || infer(c->m, err) < 0)
+    if (bind_slice(c, (int64_t)n, n_seqs, out, err) < 0)
         return -1;
+    double start = engine_seconds();
+    if (infer(c->m, err) < 0)
+        return -1;
+    c->infer_s += engine_seconds() - start;
     if (c->m->profile)
         ov_profile_add(c->m->program);
     return 0;

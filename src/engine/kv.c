@@ -62,7 +62,12 @@ static int32_t take(struct kv *kv)
     return b;
 }
 
-static void give(struct kv *kv, int32_t block)
+void kv_hold(struct kv *kv, int32_t block)
+{
+    kv->refs[block]++;
+}
+
+void kv_give(struct kv *kv, int32_t block)
 {
     if (--kv->refs[block] == 0)
         kv->free_list[kv->n_free++] = block;
@@ -91,7 +96,7 @@ static void unshare_last(struct kv *kv, struct kv_seq *s)
         memcpy(c->data + (size_t)to * c->block_bytes, c->data + (size_t)from * c->block_bytes,
                c->block_bytes);
     }
-    give(kv, from);
+    kv_give(kv, from);
     s->blocks[s->n_blocks - 1] = to;
 }
 
@@ -115,7 +120,7 @@ void kv_trim(struct kv *kv, int32_t seq, int32_t n_tokens)
         return;
     s->n_tokens = n_tokens;
     while ((s->n_blocks - 1) * kv->block_size >= n_tokens && s->n_blocks > 0)
-        give(kv, s->blocks[--s->n_blocks]);
+        kv_give(kv, s->blocks[--s->n_blocks]);
 }
 
 void kv_copy(struct kv *kv, int32_t src, int32_t dst)
@@ -129,4 +134,23 @@ void kv_copy(struct kv *kv, int32_t src, int32_t dst)
     memcpy(to->blocks, from->blocks, (size_t)from->n_blocks * sizeof *from->blocks);
     for (int32_t i = 0; i < to->n_blocks; i++)
         kv->refs[to->blocks[i]]++;
+}
+
+void kv_adopt(struct kv *kv, int32_t seq, const int32_t *blocks, int32_t n)
+{
+    struct kv_seq *s = &kv->seqs[seq];
+    for (int32_t i = 0; i < n; i++) {
+        s->blocks[i] = blocks[i];
+        kv_hold(kv, blocks[i]);
+    }
+    s->n_blocks = n;
+    s->n_tokens = n * kv->block_size;
+}
+
+void kv_replace(struct kv *kv, int32_t seq, int32_t i, int32_t block)
+{
+    int32_t *at = &kv->seqs[seq].blocks[i];
+    kv_hold(kv, block);
+    kv_give(kv, *at);
+    *at = block;
 }

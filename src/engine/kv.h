@@ -44,4 +44,12 @@ int kv_extend(struct kv *kv, int32_t seq, int32_t n);
 void kv_trim(struct kv *kv, int32_t seq, int32_t n_tokens);
 void kv_copy(struct kv *kv, int32_t src, int32_t dst);
 
+/* A holder beside the sequences: one more or one less for a block. */
+void kv_hold(struct kv *kv, int32_t block);
+void kv_give(struct kv *kv, int32_t block);
+/* An empty sequence begins with these full blocks, which it shares with who holds them. */
+void kv_adopt(struct kv *kv, int32_t seq, const int32_t *blocks, int32_t n);
+/* Puts a block of the same content in the place of the sequence's i-th. */
+void kv_replace(struct kv *kv, int32_t seq, int32_t i, int32_t block);
+
 #endif

@@ -1,5 +1,5 @@
 /* Vocabulary, streams, sampling and chat behind grappa.h: thin, the work is in their rooms. */
-#include "engine/engine.h"
+#include "engine/schedule.h"
 
 #include "base/mem.h"
 #include "base/utf8.h"
@@ -126,6 +126,12 @@ const char *grappa_stream_add(struct grappa_stream *s, grappa_token t, size_t *l
     return stream_text(s, len);
 }
 
+const char *engine_stream_piece(const struct grappa_stream *s, size_t *len)
+{
+    *len = s->piece.n;
+    return s->piece.p ? s->piece.p : "";
+}
+
 const char *grappa_stream_end(struct grappa_stream *s, size_t *len)
 {
     buf_clear(&s->text);
@@ -217,6 +223,11 @@ uint32_t grappa_sampler_seed(const struct grappa_sampler *s)
 grappa_token grappa_sample(struct grappa_sampler *s, const float *logits)
 {
     return sampler_sample(s->s, logits);
+}
+
+size_t engine_sampler_candidates(const struct grappa_sampler *s, const struct sampler_candidate **out)
+{
+    return sampler_candidates(s->s, out);
 }
 
 void grappa_sampler_accept(struct grappa_sampler *s, grappa_token t)

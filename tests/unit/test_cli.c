@@ -3,7 +3,7 @@
 #include "cli/common.h"
 #include "cli/options.h"
 #include "cli/score.h"
-#include "cli/stop.h"
+#include "base/stop.h"
 
 #include <math.h>
 #include <setjmp.h>

@@ -321,9 +321,9 @@ static void test_contexts_that_can_not_be(void **state)
         int http_status;
         const char *start;
     } wrong[] = {
-        {{UINT32_MAX, 0, 0}, 503, "a context of 4294967295 tokens takes "},
-        {{1u << 30, 0, 0}, 503, "a context of 1073741824 tokens takes "}, /* 512 GB and more */
-        {{N_CTX, 0, 1025}, 400, "1025 sequences: at most 1024"},
+        {{.n_ctx = UINT32_MAX}, 503, "a context of 4294967295 tokens takes "},
+        {{.n_ctx = 1u << 30}, 503, "a context of 1073741824 tokens takes "}, /* 512 GB and more */
+        {{.n_ctx = N_CTX, .n_seq_max = 1025}, 400, "1025 sequences: at most 1024"},
     };
     grappa_context_free(s->c);
     s->c = NULL;

@@ -1,13 +1,14 @@
 /* Stop texts in a stream: passes text through, but holds back an ending that may be the start of a stop text
  * until it is known what follows. A stop text, once complete, never comes out, not even in part. */
-#ifndef CLI_STOP_H
-#define CLI_STOP_H
+#ifndef BASE_STOP_H
+#define BASE_STOP_H
 
 #include "base/buf.h"
 
 struct stop {
     struct str *texts; /* not owned */
     size_t n;
+    size_t hit;       /* the text that is complete, when stop_add says so */
     struct buf held;  /* came in, not gone out */
     struct buf ready; /* what the last call let out */
 };

@@ -1,5 +1,5 @@
 /* Stop texts: search in what is held, then keep the longest ending that could still become one. */
-#include "cli/stop.h"
+#include "base/stop.h"
 
 #include <stdint.h>
 #include <string.h>
@@ -18,7 +18,7 @@ void stop_reset(struct stop *s)
 
 /* Where the stop text starts that is complete first, or held.n. That is the one that ends first, and of those
  * that end together the longest, so it does not matter in what pieces the text came. */
-static size_t find_first(const struct stop *s)
+static size_t find_first(struct stop *s)
 {
     size_t first = s->held.n, first_end = SIZE_MAX;
     for (size_t i = 0; i < s->n; i++) {
@@ -30,6 +30,7 @@ static size_t find_first(const struct stop *s)
         if (end < first_end || (end == first_end && start < first)) {
             first = start;
             first_end = end;
+            s->hit = i;
         }
     }
     return first;

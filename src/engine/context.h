@@ -1,0 +1,38 @@
+/* The inside of a context, for the files of the engine that work on its sequences beside the steps: the cache
+ * of prompt beginnings, saving, the scheduler. */
+#ifndef ENGINE_CONTEXT_H
+#define ENGINE_CONTEXT_H
+
+#include "engine/engine.h"
+
+/* Host memory of the graph's inputs for one slice. */
+struct host {
+    float *embeddings;      /* [n_batch, n_embd] */
+    float *cos[2], *sin[2]; /* [n_batch, n_rot] */
+    int32_t *pos;           /* [n_batch] */
+    int32_t *past_lens, *subsequence_begins, *block_indices, *block_indices_begins;
+    int32_t max_context_len;
+    int32_t *out_rows;                                      /* [n_batch] */
+    int32_t *state_indices, *state_begins, *state_interval; /* of recurrent models */
+};
+
+struct grappa_context {
+    struct grappa_model *m;
+    struct kv kv;
+    struct states states;
+    uint32_t n_ctx, n_batch;
+    struct host host;
+    int32_t *row_of;     /* [n_batch]: row of each token of the slice */
+    int32_t *seq_tokens; /* [n_seqs]: tokens of each sequence in the slice */
+    int32_t *old_len;    /* [n_seqs]: lengths before the batch, to go back to */
+    bool *keep;          /* [n_seqs]: the batch's end is a state to come back to */
+
+    const float *logits; /* of the last batch: [n_logits, n_vocab] */
+    int32_t n_logits;
+    float *logits_own; /* when they had to be collected from several slices */
+    size_t logits_own_size;
+    struct buf profile;
+    double infer_s; /* spent inside inferences */
+};
+
+#endif

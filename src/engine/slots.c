@@ -1,0 +1,382 @@
+/* Slots: which one a request gets, what of its prompt is in memory already, room in the pool, and what others
+ * may see and do. */
+#include "engine/schedule.h"
+
+#include <string.h>
+
+enum { SHARE_MIN = 32 }; /* tokens worth waiting for while another slot computes them */
+
+static int32_t common(const grappa_token *a, int32_t na, const grappa_token *b, int32_t nb)
+{
+    int32_t n = na < nb ? na : nb, i = 0;
+    while (i < n && a[i] == b[i])
+        i++;
+    return i;
+}
+
+/* ---- choosing ---- */
+
+/* The one whose sequence has most in common with the prompt, if that is worth it, or the one that is idle
+ * longest. */
+struct slot *slots_choose(struct grappa_engine *e, const struct grappa_request *r)
+{
+    struct slot *best = NULL, *idle = NULL;
+    int32_t most = 0;
+    for (int32_t i = 0; i < e->n_slots; i++) {
+        struct slot *s = &e->slots[i];
+        if (s->r || (r->p.slot >= 0 && r->p.slot != i) || slots_claimed(e, i))
+            continue;
+        int32_t n = common(s->tokens, s->n_past, r->tokens, r->n_tokens);
+        if (n > most && n >= r->n_tokens / 10) {
+            most = n;
+            best = s;
+        }
+        if (!idle || s->started < idle->started)
+            idle = s;
+    }
+    return best ? best : idle;
+}
+
+/* ---- starting: what is in memory already ---- */
+
+void slots_trim(struct grappa_engine *e, struct slot *s, int32_t n)
+{
+    n = grappa_seq_trim_point(e->ctx, s->id, n);
+    grappa_seq_trim(e->ctx, s->id, n, NULL);
+    s->n_past = n;
+    int32_t full = n / e->ctx->kv.block_size;
+    s->n_registered = s->n_registered < full ? s->n_registered : full;
+}
+
+/* The slot's sequence becomes the first n tokens of another's. */
+static void copy_from(struct grappa_engine *e, struct slot *s, const struct slot *from, int32_t n)
+{
+    grappa_seq_copy(e->ctx, from->id, s->id, NULL);
+    s->n_registered = from->n_registered;
+    slots_trim(e, s, n);
+}
+
+/* How much of the slot's tokens another slot's sequence holds, as far as it can be cut to. */
+static int32_t held_by(struct grappa_engine *e, const struct slot *s, const struct slot *o, int32_t most)
+{
+    int32_t n = common(o->tokens, o->n_past, s->tokens, most);
+    return grappa_seq_trim_point(e->ctx, o->id, n);
+}
+
+static void adopt(struct grappa_engine *e, struct slot *s, int32_t n_blocks)
+{
+    grappa_seq_trim(e->ctx, s->id, 0, NULL);
+    kv_adopt(&e->ctx->kv, s->id, e->blocks, n_blocks);
+    s->n_registered = n_blocks;
+    s->n_past = n_blocks * e->ctx->kv.block_size;
+}
+
+static bool shares(const struct grappa_engine *e)
+{
+    return !e->params.no_prefix_cache;
+}
+
+/* Begins with what any sequence or the cache holds of the slot's first `most` tokens. */
+static void reuse(struct grappa_engine *e, struct slot *s, int32_t held, int32_t most)
+{
+    struct slot *from = NULL;
+    int32_t best = grappa_seq_trim_point(e->ctx, s->id, held);
+    for (int32_t i = 0; i < e->n_slots && shares(e); i++) {
+        struct slot *o = &e->slots[i];
+        int32_t n = o == s ? 0 : held_by(e, s, o, most);
+        if (n > best) {
+            best = n;
+            from = o;
+        }
+    }
+    int32_t blocks = 0, size = e->ctx->kv.block_size;
+    if (shares(e) && e->ctx->states.n_tables == 0)
+        blocks = prefix_match(&e->prefix, s->tokens, most, e->blocks, true);
+    if (blocks * size > best)
+        adopt(e, s, blocks);
+    else if (from)
+        copy_from(e, s, from, best);
+    else
+        slots_trim(e, s, best);
+}
+
+/* Another slot that is about to compute more of this one's beginning than is in memory. */
+static void find_leader(struct grappa_engine *e, struct slot *s, int32_t most)
+{
+    int32_t best = s->n_past + SHARE_MIN - 1;
+    s->leader = NULL;
+    for (int32_t i = 0; i < e->n_slots && shares(e); i++) {
+        struct slot *o = &e->slots[i];
+        if (o == s || !o->r || o->writing || o->started > s->started)
+            continue;
+        int32_t n = common(o->tokens, o->n_tokens, s->tokens, most);
+        if (e->ctx->states.n_tables > 0 && n < o->n_tokens)
+            continue; /* states are kept at a prompt's end, not in between */
+        if (n > best) {
+            best = n;
+            s->leader = o;
+            s->leader_started = o->started;
+            s->n_follow = n;
+        }
+    }
+}
+
+void slots_register(struct grappa_engine *e, struct slot *s)
+{
+    if (shares(e) && e->ctx->states.n_tables == 0 && !e->params.embeddings)
+        s->n_registered = prefix_add(&e->prefix, s->id, s->tokens, s->n_registered);
+}
+
+void slots_start(struct grappa_engine *e, struct slot *s, struct grappa_request *r)
+{
+    /* The last token must be computed for its logits. */
+    int32_t most = r->n_tokens > 0 ? r->n_tokens - 1 : 0;
+    int32_t held = common(s->tokens, s->n_past, r->tokens, most);
+    s->r = r;
+    s->request = r->number;
+    s->started = ++e->n_started;
+    s->writing = false;
+    if (r->n_tokens)
+        memcpy(s->tokens, r->tokens, (size_t)r->n_tokens * sizeof *s->tokens);
+    s->n_tokens = r->n_tokens;
+    s->leader = NULL;
+    if (r->p.no_cache_prompt || r->p.embeddings) {
+        slots_trim(e, s, 0);
+    } else {
+        reuse(e, s, held, most);
+        find_leader(e, s, most);
+    }
+    if (r->started_at == 0) {
+        r->started_at = engine_seconds();
+        r->timings.queue_s = r->started_at - r->queued_at;
+        r->timings.n_cached = s->n_past;
+    }
+    e->stats.cached_tokens += (uint64_t)s->n_past;
+}
+
+bool slots_following(struct grappa_engine *e, struct slot *s)
+{
+    struct slot *o = s->leader;
+    if (!o)
+        return false;
+    bool same = o->r && o->started == s->leader_started;
+    if (same && !o->writing && o->n_past < s->n_follow)
+        return true;
+    int32_t most = s->n_tokens - 1, before = s->n_past;
+    s->leader = NULL;
+    reuse(e, s, s->n_past, most);
+    s->r->timings.n_cached += s->n_past - before;
+    e->stats.cached_tokens += (uint64_t)(s->n_past - before);
+    if (!same)
+        find_leader(e, s, most);
+    return s->leader != NULL;
+}
+
+/* ---- room in the pool ---- */
+
+static void mark_blocks(struct grappa_engine *e, const int32_t *blocks, int32_t n, int32_t *marked)
+{
+    for (int32_t i = 0; i < n; i++) {
+        *marked += e->mark[blocks[i]] == 0;
+        e->mark[blocks[i]] = 1;
+    }
+}
+
+bool slots_room_for(struct grappa_engine *e, const struct grappa_request *r)
+{
+    const struct kv *kv = &e->ctx->kv;
+    int32_t marked = 0, running = 0, matched = 0, to_come = 0;
+    memset(e->mark, 0, (size_t)kv->n_blocks);
+    for (int32_t i = 0; i < e->n_slots; i++) {
+        const struct slot *s = &e->slots[i];
+        if (!s->r)
+            continue;
+        running++;
+        mark_blocks(e, kv->seqs[i].blocks, kv->seqs[i].n_blocks, &marked);
+        int32_t all = (s->n_tokens + kv->block_size) / kv->block_size - kv->seqs[i].n_blocks;
+        to_come += all > 0 && !s->leader ? all : 0;
+    }
+    if (running == 0)
+        return true;
+    if (shares(e) && e->ctx->states.n_tables == 0 && !r->p.no_cache_prompt) {
+        matched = prefix_match(&e->prefix, r->tokens, r->n_tokens, e->blocks, false);
+        mark_blocks(e, e->blocks, matched, &marked);
+    }
+    int32_t need = r->n_tokens / kv->block_size + 2 - matched;
+    return need + to_come <= kv->n_blocks - marked;
+}
+
+/* The sequence of the slot that is idle longest goes; what the cache of beginnings has of it stays there. */
+static bool drop_idle(struct grappa_engine *e)
+{
+    struct slot *oldest = NULL;
+    for (int32_t i = 0; i < e->n_slots; i++) {
+        struct slot *s = &e->slots[i];
+        if (!s->r && s->n_past > 0 && (!oldest || s->started < oldest->started))
+            oldest = s;
+    }
+    if (oldest)
+        slots_trim(e, oldest, 0);
+    return oldest != NULL;
+}
+
+bool slots_make_room(struct grappa_engine *e, int32_t n)
+{
+    while (e->ctx->kv.n_free < n) {
+        if (!prefix_evict(&e->prefix) && !drop_idle(e))
+            return false;
+    }
+    return true;
+}
+
+/* ---- what others see ---- */
+
+static void describe(const struct grappa_engine *e, const struct slot *s, struct grappa_slot *out)
+{
+    const struct grappa_timings *t = s->r ? &s->r->timings : &s->last;
+    *out = (struct grappa_slot){
+        .id = s->id,
+        .busy = s->r != NULL,
+        .speculative = s->r && s->r->p.n_draft > 0,
+        .request = s->request,
+        .n_ctx = (int32_t)e->n_ctx_slot,
+        .n_prompt = t->n_prompt,
+        .n_predicted = t->n_predicted,
+        .n_remaining = s->r && s->r->p.n_predict >= 0 ? s->r->p.n_predict - t->n_predicted : -1,
+        .n_held = s->n_past,
+    };
+}
+
+void slots_publish(struct grappa_engine *e)
+{
+    struct grappa_engine_stats *t = &e->stats;
+    t->n_running = 0;
+    for (int32_t i = 0; i < e->n_slots; i++)
+        t->n_running += e->slots[i].r != NULL;
+    t->n_blocks = e->ctx->kv.n_blocks;
+    t->n_blocks_used = e->ctx->kv.n_blocks - e->ctx->kv.n_free;
+    t->n_blocks_cached = prefix_idle(&e->prefix);
+    pthread_mutex_lock(&e->lock);
+    t->n_requests = e->n_requests;
+    t->n_waiting = (int32_t)e->n_waiting;
+    e->shown = *t;
+    for (int32_t i = 0; i < e->n_slots; i++)
+        describe(e, &e->slots[i], &e->shown_slots[i]);
+    pthread_mutex_unlock(&e->lock);
+}
+
+void grappa_engine_stats(struct grappa_engine *e, struct grappa_engine_stats *out)
+{
+    pthread_mutex_lock(&e->lock);
+    *out = e->shown;
+    out->n_requests = e->n_requests;
+    out->n_waiting = (int32_t)e->n_waiting;
+    pthread_mutex_unlock(&e->lock);
+}
+
+int grappa_engine_slots(struct grappa_engine *e, struct grappa_slot *out, int max)
+{
+    pthread_mutex_lock(&e->lock);
+    for (int i = 0; i < max && i < e->n_slots; i++)
+        out[i] = e->shown_slots[i];
+    pthread_mutex_unlock(&e->lock);
+    return e->n_slots;
+}
+
+/* ---- commands ---- */
+
+bool slots_claimed(const struct grappa_engine *e, int32_t slot)
+{
+    for (const struct command *c = e->commands; c; c = c->next) {
+        if (c->slot == slot)
+            return true;
+    }
+    return false;
+}
+
+static int64_t erase(struct grappa_engine *e, struct slot *s)
+{
+    int64_t held = s->n_past;
+    const struct kv_seq *q = &e->ctx->kv.seqs[s->id];
+    int32_t n = q->n_tokens / e->ctx->kv.block_size;
+    memcpy(e->blocks, q->blocks, (size_t)n * sizeof *e->blocks);
+    slots_trim(e, s, 0);
+    prefix_forget(&e->prefix, e->blocks, n);
+    return held;
+}
+
+static void run_command(struct grappa_engine *e, struct command *c)
+{
+    struct slot *s = &e->slots[c->slot];
+    switch (c->type) {
+    case COMMAND_ERASE:
+        c->result = erase(e, s);
+        return;
+    case COMMAND_SAVE:
+    case COMMAND_RESTORE:
+        c->result = err_set(&c->err, ERR_UNSUPPORTED, "slots can't be saved yet");
+        return;
+    }
+}
+
+void slots_run_commands(struct grappa_engine *e)
+{
+    pthread_mutex_lock(&e->lock);
+    for (struct command **at = &e->commands, *c; (c = *at);) {
+        if (e->slots[c->slot].r) {
+            at = &c->next;
+            continue;
+        }
+        *at = c->next;
+        pthread_mutex_unlock(&e->lock);
+        run_command(e, c);
+        slots_publish(e);
+        pthread_mutex_lock(&e->lock);
+        c->done = true;
+        pthread_cond_broadcast(&e->answered);
+        at = &e->commands;
+    }
+    pthread_mutex_unlock(&e->lock);
+}
+
+static int64_t ask(struct grappa_engine *e, struct command *c, uint64_t *bytes, struct grappa_err *err)
+{
+    if (c->slot < 0 || c->slot >= e->n_slots) {
+        err_set(&c->err, ERR_RANGE, "slot %d is out of range: there are %d", c->slot, e->n_slots);
+        return engine_fail(err, &c->err);
+    }
+    pthread_mutex_lock(&e->lock);
+    if (e->stopping) {
+        c->done = true;
+        err_set(&c->err, ERR_CANCELLED, "the engine is shutting down");
+    } else {
+        struct command **at = &e->commands;
+        while (*at)
+            at = &(*at)->next;
+        *at = c;
+        pthread_cond_signal(&e->work);
+    }
+    while (!c->done)
+        pthread_cond_wait(&e->answered, &e->lock);
+    pthread_mutex_unlock(&e->lock);
+    if (bytes)
+        *bytes = c->bytes;
+    return c->err.code ? engine_fail(err, &c->err) : c->result;
+}
+
+int64_t grappa_engine_slot_save(struct grappa_engine *e, int32_t slot, const char *path, uint64_t *bytes,
+                                struct grappa_err *err)
+{
+    return ask(e, &(struct command){.type = COMMAND_SAVE, .slot = slot, .path = path}, bytes, err);
+}
+
+int64_t grappa_engine_slot_restore(struct grappa_engine *e, int32_t slot, const char *path, uint64_t *bytes,
+                                   struct grappa_err *err)
+{
+    return ask(e, &(struct command){.type = COMMAND_RESTORE, .slot = slot, .path = path}, bytes, err);
+}
+
+int64_t grappa_engine_slot_erase(struct grappa_engine *e, int32_t slot, struct grappa_err *err)
+{
+    return ask(e, &(struct command){.type = COMMAND_ERASE, .slot = slot}, NULL, err);
+}
