@@ -322,6 +322,8 @@ int cmd_bench(const struct options *o)
         .out = {.format = o->output_format, .f = stdout, .o = o},
         .err_out = {.format = o->output_err, .f = stderr, .o = o},
     };
+    if (o->batched_pl.n)
+        return bench_batched(o);
     if (count_tests(&b, &err))
         goto cleanup;
     b.ns = xcalloc((size_t)o->repetitions, sizeof *b.ns);

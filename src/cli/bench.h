@@ -41,4 +41,7 @@ void bench_print_header(struct bench_printer *p);
 void bench_print_result(struct bench_printer *p, const struct bench_result *r);
 void bench_print_footer(struct bench_printer *p);
 
+/* grappa bench -npl: sequences at a time, in llama-batched-bench's table. Returns the exit status. */
+int bench_batched(const struct options *o);
+
 #endif

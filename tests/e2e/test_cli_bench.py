@@ -123,3 +123,36 @@ def test_failure_leaves_well_formed_output(model):
     done = run("bench", "-m", model, "-m", "/nowhere.gguf", "-p", "4", "-n", "0", "-r", "1", "-o", "json")
     assert done.returncode == 1 and b"/nowhere.gguf" in done.stderr
     assert len(json.loads(done.stdout)) == 1
+
+
+def batched(model, *options):
+    return good("bench", "-m", model, "-npl", "1,3", "-npp", "5,4", "-ntg", "2", "--no-warmup", *options).decode()
+
+
+@pytest.mark.sanitize
+def test_many_sequences(model):
+    """The tests, the fields and the table of llama-batched-bench (llama.cpp b11434)."""
+    lines = [json.loads(line) for line in batched(model, "-o", "jsonl").splitlines()]
+    assert [(r["pp"], r["tg"], r["pl"], r["n_kv"]) for r in lines] == [(5, 2, 1, 7), (5, 2, 3, 21), (4, 2, 1, 6), (4, 2, 3, 18)]
+    for r in lines:
+        assert r["is_pp_shared"] == 0
+        assert r["t"] == pytest.approx(r["t_pp"] + r["t_tg"], abs=2e-6)
+        assert r["speed_pp"] == pytest.approx(r["pl"] * r["pp"] / r["t_pp"], rel=1e-2)
+        assert r["speed_tg"] == pytest.approx(r["pl"] * r["tg"] / r["t_tg"], rel=1e-2)
+    header, rule, *rows = batched(model, "-pps").splitlines()
+    assert header == ("|    PP |     TG |    B |   N_KV |   T_PP s | S_PP t/s |   T_TG s | S_TG t/s |      T s |    S t/s |")
+    assert rule == "|-------|--------|------|--------|" + "----------|" * 6
+    cells = [[cell.strip() for cell in row.strip("|").split("|")] for row in rows]
+    assert [c[:4] for c in cells] == [["5", "2", "1", "7"], ["5", "2", "3", "21"], ["4", "2", "1", "6"], ["4", "2", "3", "18"]]
+
+
+def test_many_sequences_in_small_batches(model):
+    lines = [json.loads(line) for line in batched(model, "-o", "jsonl", "-b", "2", "-ub", "1").splitlines()]
+    assert len(lines) == 4
+
+
+def test_many_sequences_take_one_value_of_the_rest(model):
+    refused = run("bench", "-m", model, "-npl", "2", "-ub", "1,2")
+    assert refused.returncode == 2 and b"-ub takes one value together with -npl" in refused.stderr
+    refused = run("bench", "-m", model, "-npl", "2", "-o", "csv")
+    assert refused.returncode == 2 and b"-o csv: with -npl it is md or jsonl" in refused.stderr
