@@ -46,7 +46,7 @@ function(grappa_program)
   add_executable(grappa ${CMAKE_SOURCE_DIR}/src/cli/main.c)
   target_link_libraries(grappa PRIVATE cli)
   target_compile_definitions(grappa PRIVATE _GNU_SOURCE)
-  foreach(link llama-bench llama-completion llama-cli llama-perplexity llama-tokenize)
+  foreach(link llama-bench llama-completion llama-cli llama-perplexity llama-tokenize llama-server grappa-server)
     add_custom_command(TARGET grappa POST_BUILD COMMAND ${CMAKE_COMMAND} -E create_symlink grappa ${link}
                        WORKING_DIRECTORY ${CMAKE_BINARY_DIR})
   endforeach()

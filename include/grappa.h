@@ -308,6 +308,8 @@ struct grappa_message {
 char *grappa_chat_apply(const struct grappa_vocab *v, const char *override,
                         const struct grappa_message *messages, size_t n, bool add_generation_prompt,
                         size_t *len, struct grappa_err *err);
+/* The source of a template of the file: its own (NULL), or one by name ("tool_use"). Not terminated; NULL: none. */
+const char *grappa_vocab_chat_template(const struct grappa_vocab *v, const char *name, size_t *len);
 /* Whether the file has a template of its own. */
 bool grappa_has_chat_template(const struct grappa_vocab *v);
 

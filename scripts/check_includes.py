@@ -11,17 +11,18 @@ import sys
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
 # Linked but not seen: the command line knows the engine only as grappa.h.
-LINK_ONLY = {"cli": {"engine"}}
+LINK_ONLY = {"cli": {"engine"}, "server": {"engine"}}
 # Headers from outside that belong to one room each.
 OWNED = [
     (re.compile(r"openvino/|(^|/)ov_.*\.h$"), "ov", "OpenVINO"),
     (re.compile(r"pcre2|utf8proc"), "vocab", "PCRE2 and utf8proc"),
-    (re.compile(r"jansson|editline|histedit|readline"), "cli", "jansson and libedit"),
+    (re.compile(r"editline|histedit|readline"), "cli", "libedit"),
+    (re.compile(r"microhttpd"), "server", "libmicrohttpd"),
     (re.compile(r"grappa_rust"), "chat", "the Rust library"),
 ]
-# The public header is implemented by the engine and used by the command line.
-PUBLIC = "grappa.h"
-PUBLIC_ROOMS = {"engine", "cli"}
+# The public headers are implemented by engine and chat, and used by the command line and the server.
+PUBLIC = re.compile(r"grappa(-\w+)?\.h")
+PUBLIC_ROOMS = {"chat", "engine", "cli", "server"}
 
 BANNED = {
     "strcpy": "memcpy with a checked length, or struct buf",
@@ -103,9 +104,9 @@ def check_includes(path, room, text, table):
         name, line = m.group(2), line_of(text, m.start())
         target = name.split("/")[0]
         if m.group(1) == '"':
-            if name == PUBLIC:
+            if PUBLIC.fullmatch(name):
                 if room not in PUBLIC_ROOMS:
-                    problem(path, line, f"{PUBLIC} is for {' and '.join(sorted(PUBLIC_ROOMS))}")
+                    problem(path, line, f"{name} is for {', '.join(sorted(PUBLIC_ROOMS))}")
                 continue
             if "/" in name and target in table:
                 if target not in table[room]:

@@ -22,7 +22,8 @@ enum {
 #define COMMAND(id, name, run, aliases, needs_model, plain_argument, summary, example) id = 1 << COMMAND_##id,
 #include "cli/commands.def"
 #undef COMMAND
-    MODEL = RUN | PERPLEXITY | LOGITS, /* those that run one model */
+    WRITE = RUN | SERVE,                       /* those that write text */
+    MODEL = RUN | PERPLEXITY | LOGITS | SERVE, /* those that run one model */
     ANY = (1 << N_COMMANDS) - 1
 };
 

@@ -9,7 +9,7 @@
 /* ---- opening ---- */
 
 /* "15043+1", "15043-1", "15043-inf". */
-static int parse_bias(const char *text, struct grappa_logit_bias *out, struct grappa_err *err)
+int parse_bias(const char *text, struct grappa_logit_bias *out, struct grappa_err *err)
 {
     char *sign, *end;
     long id = strtol(text, &sign, 10);
@@ -44,7 +44,7 @@ static void free_texts(char **texts)
     free(texts);
 }
 
-static void copy_sampling_options(struct grappa_sampler_params *p, const struct options *o)
+void copy_sampling_options(struct grappa_sampler_params *p, const struct options *o)
 {
     p->seed = o->seed;
     p->temp = o->temp;

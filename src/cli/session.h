@@ -45,4 +45,9 @@ int session_write(struct session *s, const grappa_token *prompt, size_t n, bool 
 /* With --perf or -v: times and speeds on stderr. */
 void session_summary(const struct session *s);
 
+/* "15043+1", "15043-1", "15043-inf". */
+int parse_bias(const char *text, struct grappa_logit_bias *out, struct grappa_err *err);
+/* The numbers and names of the sampling options. */
+void copy_sampling_options(struct grappa_sampler_params *p, const struct options *o);
+
 #endif

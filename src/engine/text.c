@@ -6,6 +6,7 @@
 #include "chat/chat.h"
 #include "sampler/sampler.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 
 /* ---- vocabulary ---- */
@@ -267,6 +268,18 @@ static struct str template_source(const struct grappa_vocab *v, const char *over
     }
     gguf_string(v->g, "tokenizer.chat_template", &source, NULL);
     return source;
+}
+
+const char *grappa_vocab_chat_template(const struct grappa_vocab *v, const char *name, size_t *len)
+{
+    char key[128];
+    struct str source = {0};
+    snprintf(key, sizeof key, "tokenizer.chat_template%s%s", name ? "." : "", name ? name : "");
+    *len = 0;
+    if (!gguf_string(v->g, key, &source, NULL) || !source.p)
+        return NULL;
+    *len = source.n;
+    return source.p;
 }
 
 bool grappa_has_chat_template(const struct grappa_vocab *v)

@@ -1,0 +1,34 @@
+/* What one request asks of the sampler and the engine: llama-server's fields, their defaults, types and
+ * limits. */
+#ifndef SERVER_SETTINGS_H
+#define SERVER_SETTINGS_H
+
+#include "server/fields.h"
+#include "server/models.h"
+
+struct settings {
+    const struct server_params *p;
+    const struct model *model;
+    struct arena mem; /* owns what the pointers below lead to */
+    struct grappa_sampler_params s;
+    bool verbose, timings_per_token, stream, include_usage, cache_prompt, return_tokens, return_progress;
+    bool backend_sampling, post_sampling_probs;
+    int32_t ping_s, n_predict, n_indent, n_keep, n_discard, n_cmpl, n_cache_reuse, n_probs, id_slot;
+    int64_t t_max_predict_ms;
+    float adaptive_target, adaptive_decay; /* without effect; shown */
+    struct server_texts stop;
+    struct server_texts response_fields;
+    bool stop_given;
+    /* of chats, shown in generation_settings */
+    const char *chat_format, *reasoning_format;
+};
+
+/* From the server's defaults and the fields of a request. settings_release is due either way. */
+int settings_init(struct settings *s, const struct server_params *p, const struct model *m,
+                  const json_t *body, struct grappa_err *err);
+void settings_release(struct settings *s);
+/* "generation_settings"; `brief` without the parts that may be long, as in /props and /slots. */
+json_t *settings_json(const struct settings *s, bool brief);
+void settings_add_stop(struct settings *s, const char *text);
+
+#endif
