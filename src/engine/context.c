@@ -78,21 +78,23 @@ static size_t state_bytes(const struct arch_state *s)
     return bytes;
 }
 
-static uint64_t states_total(const struct grappa_model *m, uint32_t n_seqs)
+uint64_t context_state_bytes(const struct grappa_model *m)
 {
-    uint64_t per_slot = 0;
+    uint64_t bytes = 0;
     for (uint32_t i = 0; i < m->arch->n_states; i++)
-        per_slot += state_bytes(&m->arch->states[i]);
-    return per_slot * (uint64_t)states_slots((int32_t)n_seqs);
+        bytes += state_bytes(&m->arch->states[i]);
+    return bytes;
 }
 
-static int choose_size(struct grappa_context *c, const struct grappa_context_params *p, struct err *err)
+static int choose_size(struct grappa_context *c, const struct grappa_context_params *p, uint32_t n_copies,
+                       struct err *err)
 {
     const struct grappa_model *m = c->m;
     uint64_t per_block = 0, available = engine_memory_available();
     for (size_t i = 0; i < m->n_caches; i++)
         per_block += m->caches[i].block_bytes;
-    uint64_t reserve = reserve_bytes(m, c->n_batch) + states_total(m, p->n_seq_max);
+    uint64_t slots = (uint64_t)states_slots((int32_t)p->n_seq_max, (int32_t)n_copies);
+    uint64_t reserve = reserve_bytes(m, c->n_batch) + slots * context_state_bytes(m);
     uint64_t room = available > reserve ? available - reserve : 0;
     uint64_t ctx = p->n_ctx ? p->n_ctx : m->arch->h.n_ctx_train;
     if (p->kv_memory && per_block)
@@ -134,13 +136,13 @@ static int make_kv(struct grappa_context *c, uint32_t n_seqs, struct err *err)
     return r;
 }
 
-static int make_states(struct grappa_context *c, uint32_t n_seqs, struct err *err)
+static int make_states(struct grappa_context *c, uint32_t n_seqs, uint32_t n_copies, struct err *err)
 {
     const struct arch_model *a = c->m->arch;
     size_t *bytes = xcalloc(a->n_states + 1, sizeof *bytes);
     for (uint32_t i = 0; i < a->n_states; i++)
         bytes[i] = state_bytes(&a->states[i]);
-    int r = states_init(&c->states, (int32_t)n_seqs, bytes, a->n_states, err);
+    int r = states_init(&c->states, (int32_t)n_seqs, (int32_t)n_copies, bytes, a->n_states, err);
     free(bytes);
     for (uint32_t i = 0; i < a->n_states && r == 0; i++) {
         const struct arch_state *s = &a->states[i];
@@ -155,6 +157,12 @@ static int make_states(struct grappa_context *c, uint32_t n_seqs, struct err *er
 struct grappa_context *grappa_context_new(struct grappa_model *m, const struct grappa_context_params *params,
                                           struct grappa_err *err)
 {
+    return context_new(m, params, 0, err);
+}
+
+struct grappa_context *context_new(struct grappa_model *m, const struct grappa_context_params *params,
+                                   uint32_t n_copies, struct grappa_err *err)
+{
     struct err e = ERR_INIT;
     struct grappa_context_params p = params ? *params : (struct grappa_context_params){0};
     struct grappa_context *c = xcalloc(1, sizeof *c);
@@ -165,12 +173,12 @@ struct grappa_context *grappa_context_new(struct grappa_model *m, const struct g
         err_set(&e, ERR_RANGE, "a model has one context at a time");
     else if (p.n_seq_max > MAX_SEQS)
         err_set(&e, ERR_RANGE, "%u sequences: at most %d", p.n_seq_max, MAX_SEQS);
-    if (e.code || choose_size(c, &p, &e) < 0)
+    if (e.code || choose_size(c, &p, n_copies, &e) < 0)
         goto failed;
     if (c->n_batch > c->n_ctx)
         c->n_batch = c->n_ctx;
-    if (make_kv(c, p.n_seq_max, &e) < 0 || make_states(c, p.n_seq_max, &e) < 0 || make_host(c, &e) < 0 ||
-        bind_caches(c, &e) < 0)
+    if (make_kv(c, p.n_seq_max, &e) < 0 || make_states(c, p.n_seq_max, n_copies, &e) < 0 ||
+        make_host(c, &e) < 0 || bind_caches(c, &e) < 0)
         goto failed;
     m->user = c;
     return c;

@@ -35,4 +35,11 @@ struct grappa_context {
     double infer_s; /* spent inside inferences */
 };
 
+/* As grappa_context_new; the last n_copies sequences never take part in a step, they only hold copies of
+ * others. */
+struct grappa_context *context_new(struct grappa_model *m, const struct grappa_context_params *params,
+                                   uint32_t n_copies, struct grappa_err *err);
+/* Bytes of the states of one sequence; 0: the model isn't recurrent. */
+uint64_t context_state_bytes(const struct grappa_model *m);
+
 #endif

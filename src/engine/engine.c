@@ -110,6 +110,8 @@ static void admit(struct grappa_engine *e)
         slots_start(e, s, r);
         if (r->n_tokens == 0) /* nothing to go on from */
             step_end(e, s, GRAPPA_FINISH_LENGTH, NULL, NULL);
+        else if (s->n_past == s->n_tokens)
+            step_resume(e, s);
     }
 }
 
@@ -219,12 +221,13 @@ struct grappa_engine *grappa_engine_new(struct grappa_model *m, const struct gra
     pthread_mutex_init(&e->lock, NULL);
     pthread_cond_init(&e->work, NULL);
     pthread_cond_init(&e->answered, NULL);
-    e->ctx = grappa_context_new(m,
-                                &(struct grappa_context_params){.n_ctx = e->params.n_ctx,
-                                                                .n_batch = e->params.n_batch,
-                                                                .n_seq_max = e->params.n_slots,
-                                                                .kv_memory = e->params.kv_memory},
-                                err);
+    uint32_t copies = e->params.no_prefix_cache ? 0 : recall_copies(m, e->params.n_slots);
+    e->ctx = context_new(m,
+                         &(struct grappa_context_params){.n_ctx = e->params.n_ctx,
+                                                         .n_batch = e->params.n_batch,
+                                                         .n_seq_max = e->params.n_slots + copies,
+                                                         .kv_memory = e->params.kv_memory},
+                         copies, err);
     if (!e->ctx) {
         grappa_engine_free(e);
         return NULL;
@@ -232,6 +235,7 @@ struct grappa_engine *grappa_engine_new(struct grappa_model *m, const struct gra
     choose_slot_size(e);
     make_slots(e);
     prefix_init(&e->prefix, &e->ctx->kv);
+    recall_init(&e->recall, e->n_slots, (int32_t)copies);
     slots_publish(e);
     e->running = pthread_create(&e->thread, NULL, work, e) == 0;
     if (!e->running) {
@@ -264,6 +268,7 @@ void grappa_engine_free(struct grappa_engine *e)
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
         free(all[i]);
     prefix_release(&e->prefix);
+    recall_release(&e->recall);
     grappa_context_free(e->ctx);
     pthread_cond_destroy(&e->answered);
     pthread_cond_destroy(&e->work);

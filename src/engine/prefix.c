@@ -172,11 +172,3 @@ void prefix_forget(struct prefix *p, const int32_t *blocks, int32_t n)
     while (n > 0 && droppable(p, blocks[n - 1]))
         drop(p, blocks[--n]);
 }
-
-int32_t prefix_idle(const struct prefix *p)
-{
-    int32_t idle = 0;
-    for (int32_t b = p->oldest; b >= 0; b = p->nodes[b].newer)
-        idle += p->kv->refs[b] == 1;
-    return idle;
-}

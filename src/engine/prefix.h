@@ -46,7 +46,5 @@ bool prefix_evict(struct prefix *p);
 /* Gives up those of these blocks, the beginning of a sequence that is gone, that nobody else holds or
  * continues. */
 void prefix_forget(struct prefix *p, const int32_t *blocks, int32_t n);
-/* Blocks that only the cache holds. */
-int32_t prefix_idle(const struct prefix *p);
 
 #endif

@@ -9,6 +9,7 @@
 #include "base/stop.h"
 #include "engine/context.h"
 #include "engine/prefix.h"
+#include "engine/recall.h"
 #include "sampler/sampler.h"
 
 #include <grappa-engine.h>
@@ -94,6 +95,7 @@ struct grappa_engine {
     struct grappa_engine_params params;
     uint32_t n_ctx_slot;
     struct prefix prefix;
+    struct recall recall;
     struct slot *slots;
     int32_t n_slots;
     struct slot **line; /* [n_slots], for putting them in order */
@@ -135,8 +137,8 @@ bool output_progress(struct grappa_request *r, int32_t slot, int32_t n_done);
 struct slot *slots_choose(struct grappa_engine *e, const struct grappa_request *r);
 /* The request runs there: finds the longest beginning that is in memory. */
 void slots_start(struct grappa_engine *e, struct slot *s, struct grappa_request *r);
-/* For a slot that waits for another's prompt: true while it has to. */
-bool slots_following(struct grappa_engine *e, struct slot *s);
+/* For a slot that waits for another's prompt: goes on once that is in memory. */
+void slots_follow(struct grappa_engine *e, struct slot *s);
 /* Whether the pool can hold the request beside those that run. */
 bool slots_room_for(struct grappa_engine *e, const struct grappa_request *r);
 /* Whether `n` more blocks can be had: gives up cached ones, then sequences that nobody runs. */
@@ -153,6 +155,8 @@ bool slots_claimed(const struct grappa_engine *e, int32_t slot);
 
 /* ---- step.c ---- */
 void step_run(struct grappa_engine *e);
+/* All of the prompt was in memory, and the logits of its end: writes the first token. */
+void step_resume(struct grappa_engine *e, struct slot *s);
 /* The slot is free again, then the request's owner is told. */
 void step_end(struct grappa_engine *e, struct slot *s, enum grappa_finish finish, const char *stop_text,
               const struct grappa_err *err);

@@ -63,6 +63,12 @@ static int32_t held_by(struct grappa_engine *e, const struct slot *s, const stru
     return grappa_seq_trim_point(e->ctx, o->id, n);
 }
 
+static void copy_state(struct grappa_engine *e, struct slot *s, const struct recalled *c)
+{
+    grappa_seq_copy(e->ctx, c->seq, s->id, NULL);
+    s->n_past = c->n;
+}
+
 static void adopt(struct grappa_engine *e, struct slot *s, int32_t n_blocks)
 {
     grappa_seq_trim(e->ctx, s->id, 0, NULL);
@@ -76,10 +82,22 @@ static bool shares(const struct grappa_engine *e)
     return !e->params.no_prefix_cache;
 }
 
-/* Begins with what any sequence or the cache holds of the slot's first `most` tokens. */
-static void reuse(struct grappa_engine *e, struct slot *s, int32_t held, int32_t most)
+/* How many tokens of a prompt may come out of memory: all of it only if the logits of its end are there too.
+ */
+static int32_t most_of(struct grappa_engine *e, const struct slot *s)
+{
+    if (s->n_tokens == 0)
+        return 0;
+    return recall_logits(e, s->tokens, s->n_tokens) ? s->n_tokens : s->n_tokens - 1;
+}
+
+/* Begins with what any sequence or the cache holds of the slot's first tokens, of which its own sequence has
+ * `held`. */
+static void reuse(struct grappa_engine *e, struct slot *s, int32_t held)
 {
     struct slot *from = NULL;
+    int32_t most = most_of(e, s);
+    held = held < most ? held : most;
     int32_t best = grappa_seq_trim_point(e->ctx, s->id, held);
     for (int32_t i = 0; i < e->n_slots && shares(e); i++) {
         struct slot *o = &e->slots[i];
@@ -92,8 +110,11 @@ static void reuse(struct grappa_engine *e, struct slot *s, int32_t held, int32_t
     int32_t blocks = 0, size = e->ctx->kv.block_size;
     if (shares(e) && e->ctx->states.n_tables == 0)
         blocks = prefix_match(&e->prefix, s->tokens, most, e->blocks, true);
+    struct recalled *copy = shares(e) ? recall_state(e, s->tokens, most) : NULL;
     if (blocks * size > best)
         adopt(e, s, blocks);
+    else if (copy && copy->n > best)
+        copy_state(e, s, copy);
     else if (from)
         copy_from(e, s, from, best);
     else
@@ -101,7 +122,7 @@ static void reuse(struct grappa_engine *e, struct slot *s, int32_t held, int32_t
 }
 
 /* Another slot that is about to compute more of this one's beginning than is in memory. */
-static void find_leader(struct grappa_engine *e, struct slot *s, int32_t most)
+static void find_leader(struct grappa_engine *e, struct slot *s)
 {
     int32_t best = s->n_past + SHARE_MIN - 1;
     s->leader = NULL;
@@ -109,9 +130,11 @@ static void find_leader(struct grappa_engine *e, struct slot *s, int32_t most)
         struct slot *o = &e->slots[i];
         if (o == s || !o->r || o->writing || o->started > s->started)
             continue;
-        int32_t n = common(o->tokens, o->n_tokens, s->tokens, most);
-        if (e->ctx->states.n_tables > 0 && n < o->n_tokens)
-            continue; /* states are kept at a prompt's end, not in between */
+        int32_t n = common(o->tokens, o->n_tokens, s->tokens, s->n_tokens);
+        if (e->ctx->states.n_tables > 0 && n < o->n_tokens) { /* states are kept where a piece will end */
+            int32_t stop = o->n_past + recall_piece(e, o);
+            n = n >= stop && stop < o->n_tokens ? stop : 0;
+        }
         if (n > best) {
             best = n;
             s->leader = o;
@@ -129,9 +152,7 @@ void slots_register(struct grappa_engine *e, struct slot *s)
 
 void slots_start(struct grappa_engine *e, struct slot *s, struct grappa_request *r)
 {
-    /* The last token must be computed for its logits. */
-    int32_t most = r->n_tokens > 0 ? r->n_tokens - 1 : 0;
-    int32_t held = common(s->tokens, s->n_past, r->tokens, most);
+    int32_t held = common(s->tokens, s->n_past, r->tokens, r->n_tokens);
     s->r = r;
     s->request = r->number;
     s->started = ++e->n_started;
@@ -143,33 +164,33 @@ void slots_start(struct grappa_engine *e, struct slot *s, struct grappa_request 
     if (r->p.no_cache_prompt || r->p.embeddings) {
         slots_trim(e, s, 0);
     } else {
-        reuse(e, s, held, most);
-        find_leader(e, s, most);
+        reuse(e, s, held);
+        find_leader(e, s);
     }
+    /* The last token counts as computed, as clients are used to; its logits were kept. */
+    int32_t cached = s->n_past == s->n_tokens && s->n_past > 0 ? s->n_past - 1 : s->n_past;
     if (r->started_at == 0) {
         r->started_at = engine_seconds();
         r->timings.queue_s = r->started_at - r->queued_at;
-        r->timings.n_cached = s->n_past;
+        r->timings.n_cached = cached;
     }
-    e->stats.cached_tokens += (uint64_t)s->n_past;
+    e->stats.cached_tokens += (uint64_t)cached;
 }
 
-bool slots_following(struct grappa_engine *e, struct slot *s)
+void slots_follow(struct grappa_engine *e, struct slot *s)
 {
     struct slot *o = s->leader;
-    if (!o)
-        return false;
     bool same = o->r && o->started == s->leader_started;
     if (same && !o->writing && o->n_past < s->n_follow)
-        return true;
-    int32_t most = s->n_tokens - 1, before = s->n_past;
+        return;
+    int32_t before = s->n_past;
     s->leader = NULL;
-    reuse(e, s, s->n_past, most);
-    s->r->timings.n_cached += s->n_past - before;
-    e->stats.cached_tokens += (uint64_t)(s->n_past - before);
+    reuse(e, s, s->n_past);
     if (!same)
-        find_leader(e, s, most);
-    return s->leader != NULL;
+        find_leader(e, s);
+    int32_t cached = s->n_past - before - (s->n_past == s->n_tokens);
+    s->r->timings.n_cached += cached;
+    e->stats.cached_tokens += (uint64_t)cached;
 }
 
 /* ---- room in the pool ---- */
@@ -223,13 +244,23 @@ static bool drop_idle(struct grappa_engine *e)
 bool slots_make_room(struct grappa_engine *e, int32_t n)
 {
     while (e->ctx->kv.n_free < n) {
-        if (!prefix_evict(&e->prefix) && !drop_idle(e))
+        if (!prefix_evict(&e->prefix) && !recall_evict(e) && !drop_idle(e))
             return false;
     }
     return true;
 }
 
 /* ---- what others see ---- */
+
+static int32_t held_by_slots(struct grappa_engine *e)
+{
+    const struct kv *kv = &e->ctx->kv;
+    int32_t n = 0;
+    memset(e->mark, 0, (size_t)kv->n_blocks);
+    for (int32_t i = 0; i < e->n_slots; i++)
+        mark_blocks(e, kv->seqs[i].blocks, kv->seqs[i].n_blocks, &n);
+    return n;
+}
 
 static void describe(const struct grappa_engine *e, const struct slot *s, struct grappa_slot *out)
 {
@@ -255,7 +286,7 @@ void slots_publish(struct grappa_engine *e)
         t->n_running += e->slots[i].r != NULL;
     t->n_blocks = e->ctx->kv.n_blocks;
     t->n_blocks_used = e->ctx->kv.n_blocks - e->ctx->kv.n_free;
-    t->n_blocks_cached = prefix_idle(&e->prefix);
+    t->n_blocks_cached = t->n_blocks_used - held_by_slots(e);
     pthread_mutex_lock(&e->lock);
     t->n_requests = e->n_requests;
     t->n_waiting = (int32_t)e->n_waiting;
@@ -301,6 +332,7 @@ static int64_t erase(struct grappa_engine *e, struct slot *s)
     int32_t n = q->n_tokens / e->ctx->kv.block_size;
     memcpy(e->blocks, q->blocks, (size_t)n * sizeof *e->blocks);
     slots_trim(e, s, 0);
+    recall_forget(e, s->tokens, (int32_t)held);
     prefix_forget(&e->prefix, e->blocks, n);
     return held;
 }

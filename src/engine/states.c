@@ -11,14 +11,15 @@
 /* A sequence holds its current state, the one before the batch, those kept, and the one being written. */
 enum { SLOTS_PER_SEQ = STATES_KEPT + 3, ZEROS = 0 };
 
-int32_t states_slots(int32_t n_seqs)
+int32_t states_slots(int32_t n_seqs, int32_t n_copies)
 {
-    return 1 + n_seqs * SLOTS_PER_SEQ;
+    return 1 + (n_seqs - n_copies) * SLOTS_PER_SEQ + n_copies;
 }
 
-int states_init(struct states *s, int32_t n_seqs, const size_t *slot_bytes, size_t n_tables, struct err *err)
+int states_init(struct states *s, int32_t n_seqs, int32_t n_copies, const size_t *slot_bytes, size_t n_tables,
+                struct err *err)
 {
-    *s = (struct states){.n_slots = states_slots(n_seqs), .n_seqs = n_seqs, .n_tables = n_tables};
+    *s = (struct states){.n_slots = states_slots(n_seqs, n_copies), .n_seqs = n_seqs, .n_tables = n_tables};
     s->free_list = xcalloc((size_t)s->n_slots, sizeof *s->free_list);
     s->refs = xcalloc((size_t)s->n_slots, sizeof *s->refs);
     s->seqs = xcalloc((size_t)n_seqs, sizeof *s->seqs);
@@ -167,4 +168,11 @@ void states_copy(struct states *s, int32_t src, int32_t dst)
     hold(s, to->now.slot);
     for (int32_t i = 0; i < to->n_kept; i++)
         hold(s, to->kept[i].slot);
+}
+
+void states_only_now(struct states *s, int32_t seq)
+{
+    struct states_seq *q = &s->seqs[seq];
+    while (s->n_tables > 0 && q->n_kept > 0)
+        give(s, q->kept[--q->n_kept].slot);
 }

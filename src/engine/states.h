@@ -39,9 +39,11 @@ struct states {
     size_t *slot_bytes;
 };
 
-/* Slots for any course of n_seqs sequences. */
-int32_t states_slots(int32_t n_seqs);
-int states_init(struct states *s, int32_t n_seqs, const size_t *slot_bytes, size_t n_tables, struct err *err);
+/* Slots for any course of n_seqs sequences, the last n_copies of which never take part in a step and hold
+ * only their current state. */
+int32_t states_slots(int32_t n_seqs, int32_t n_copies);
+int states_init(struct states *s, int32_t n_seqs, int32_t n_copies, const size_t *slot_bytes, size_t n_tables,
+                struct err *err);
 void states_release(struct states *s);
 
 /* A batch: states_begin, then for each step and sequence states_step, then states_commit or, when a step has
@@ -58,5 +60,7 @@ int32_t states_trim_point(const struct states *s, int32_t seq, int32_t n);
 /* Cuts back to n tokens, one of the lengths above. */
 void states_trim(struct states *s, int32_t seq, int32_t n);
 void states_copy(struct states *s, int32_t src, int32_t dst);
+/* The sequence forgets what it could be cut back to. */
+void states_only_now(struct states *s, int32_t seq);
 
 #endif

@@ -136,7 +136,7 @@ static int32_t in_line(struct grappa_engine *e, bool writing)
     int32_t n = 0;
     for (int32_t i = 0; i < e->n_slots; i++) {
         struct slot *s = &e->slots[i];
-        if (!s->r || s->writing != writing || (!writing && slots_following(e, s)))
+        if (!s->r || s->writing != writing || s->leader)
             continue;
         int32_t at = n++;
         for (; at > 0 && before(s, e->line[at - 1]); at--)
@@ -172,9 +172,9 @@ static int32_t left(const struct slot *s)
     return s->n_tokens - s->n_past;
 }
 
-static int32_t take(struct slot *s, int32_t most)
+static int32_t take(const struct grappa_engine *e, struct slot *s, int32_t most)
 {
-    int32_t n = left(s) - s->share;
+    int32_t n = recall_piece(e, s) - s->share;
     n = n < most ? n : most;
     s->share += n;
     return n;
@@ -182,19 +182,20 @@ static int32_t take(struct slot *s, int32_t most)
 
 /* Most of the budget goes to the first in line. A quarter is kept for those with the least to do, so that a
  * short question need not wait for a long document. */
-static void share_budget(struct slot **line, int32_t n, int32_t budget)
+static void share_budget(const struct grappa_engine *e, int32_t n, int32_t budget)
 {
+    struct slot **line = e->line;
     int32_t kept = n > 1 ? budget / 4 : 0;
-    budget -= take(line[0], budget - kept);
+    budget -= take(e, line[0], budget - kept);
     for (int32_t k = 1; k < n && budget > 0; k++) {
         struct slot *least = NULL;
         for (int32_t i = 1; i < n; i++) {
             if (line[i]->share == 0 && (!least || left(line[i]) < left(least)))
                 least = line[i];
         }
-        budget -= take(least, budget);
+        budget -= take(e, least, budget);
     }
-    take(line[0], budget);
+    take(e, line[0], budget);
 }
 
 static void put_prompts(struct grappa_engine *e)
@@ -202,7 +203,7 @@ static void put_prompts(struct grappa_engine *e)
     int32_t n = in_line(e, false), budget = e->step.room - e->step.n;
     if (n == 0 || budget <= 0)
         return;
-    share_budget(e->line, n, budget);
+    share_budget(e, n, budget);
     for (int32_t i = 0; i < n; i++) {
         struct slot *s = e->line[i];
         if (!s->r)
@@ -236,6 +237,14 @@ static bool add_token(struct grappa_engine *e, struct slot *s, grappa_token t, c
     return false;
 }
 
+/* Samples one token. False: it was the last. */
+static bool write_one(struct grappa_engine *e, struct slot *s, const float *logits, grappa_token *t)
+{
+    *t = grappa_sample(s->r->sampler, logits);
+    grappa_sampler_accept(s->r->sampler, *t);
+    return add_token(e, s, *t, logits);
+}
+
 /* Samples from the rows of logits, the first of them number `row`, as long as what is sampled is what was
  * guessed. */
 static void write_rows(struct grappa_engine *e, struct slot *s, int32_t row)
@@ -246,18 +255,15 @@ static void write_rows(struct grappa_engine *e, struct slot *s, int32_t row)
     r->timings.n_drafted += n_draft;
     e->stats.drafted += (uint64_t)n_draft;
     for (int32_t i = 0; i <= n_draft; i++) {
-        const float *logits = grappa_logits(e->ctx, row + i);
-        grappa_token guess = i < n_draft ? s->tokens[s->n_tokens] : GRAPPA_TOKEN_NONE;
-        grappa_token t = grappa_sample(r->sampler, logits);
-        grappa_sampler_accept(r->sampler, t);
-        if (t == guess) {
-            r->timings.n_accepted++;
+        grappa_token guess = i < n_draft ? s->tokens[s->n_tokens] : GRAPPA_TOKEN_NONE, t;
+        bool more = write_one(e, s, grappa_logits(e->ctx, row + i), &t);
+        if (t == guess)
             e->stats.accepted++;
-        }
-        if (!add_token(e, s, t, logits))
+        if (!more)
             return;
         if (t != guess)
             break;
+        r->timings.n_accepted++;
     }
     if (s->n_past >= s->n_tokens) /* wrong guesses behind */
         slots_trim(e, s, s->n_tokens - 1);
@@ -265,7 +271,7 @@ static void write_rows(struct grappa_engine *e, struct slot *s, int32_t row)
         shift_slot(e, s);
 }
 
-static void prompt_done(struct grappa_engine *e, struct slot *s)
+static void prompt_done(struct slot *s)
 {
     struct grappa_request *r = s->r;
     s->writing = true;
@@ -273,7 +279,6 @@ static void prompt_done(struct grappa_engine *e, struct slot *s)
         r->first_at = engine_seconds();
         r->timings.prompt_s = r->first_at - r->started_at;
     }
-    (void)e;
 }
 
 static void finish_part(struct grappa_engine *e, struct slot *s, int32_t row)
@@ -286,8 +291,11 @@ static void finish_part(struct grappa_engine *e, struct slot *s, int32_t row)
     if (prompt) {
         e->stats.prompt_tokens += (uint64_t)n_in;
         r->timings.n_computed += n_in;
-        if (s->n_out > 0)
-            prompt_done(e, s);
+        recall_piece_done(e, s);
+        if (s->n_out > 0) {
+            prompt_done(s);
+            recall_end(e, s, grappa_logits(e->ctx, row));
+        }
         if (!output_progress(r, s->id, s->n_past)) {
             slots_register(e, s);
             step_end(e, s, GRAPPA_FINISH_CANCEL, NULL, NULL);
@@ -305,6 +313,21 @@ static void finish_part(struct grappa_engine *e, struct slot *s, int32_t row)
         slots_register(e, s);
 }
 
+void step_resume(struct grappa_engine *e, struct slot *s)
+{
+    struct grappa_request *r = s->r;
+    grappa_token t;
+    prompt_done(s);
+    r->timings.n_computed++; /* see slots_start */
+    if (!output_progress(r, s->id, s->n_past))
+        step_end(e, s, GRAPPA_FINISH_CANCEL, NULL, NULL);
+    else if (r->p.n_predict == 0)
+        step_end(e, s, GRAPPA_FINISH_LENGTH, NULL, NULL);
+    else if (write_one(e, s, recall_logits(e, s->tokens, s->n_tokens), &t) &&
+             s->n_tokens >= (int32_t)e->n_ctx_slot)
+        shift_slot(e, s);
+}
+
 static void fail_all(struct grappa_engine *e, const struct grappa_err *err)
 {
     for (int32_t i = 0; i < e->step.n_parts; i++) {
@@ -314,6 +337,15 @@ static void fail_all(struct grappa_engine *e, const struct grappa_err *err)
     }
 }
 
+static void follow(struct grappa_engine *e, struct slot *s)
+{
+    if (!s->r || !s->leader)
+        return;
+    slots_follow(e, s);
+    if (s->n_past == s->n_tokens)
+        step_resume(e, s);
+}
+
 void step_run(struct grappa_engine *e)
 {
     struct step *t = &e->step;
@@ -321,6 +353,8 @@ void step_run(struct grappa_engine *e)
     t->n = t->n_parts = t->blocks = 0;
     for (int32_t i = 0; i < e->n_slots; i++)
         e->slots[i].n_in = e->slots[i].share = 0;
+    for (int32_t i = 0; i < e->n_slots; i++)
+        follow(e, &e->slots[i]);
     put_writers(e);
     put_prompts(e);
     if (t->n == 0)

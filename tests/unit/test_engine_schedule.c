@@ -465,6 +465,37 @@ static void test_a_shared_beginning_after_others(void **state)
     expect_no_leak();
 }
 
+static void test_the_same_prompt_again(void **state)
+{
+    (void)state;
+    open_engine((struct grappa_engine_params){.n_ctx = 2048, .n_batch = 128});
+    for (int i = 0; i < 3; i++) {
+        make_prompt(&one, 0, 0, 14, 300);
+        one.n_predict = 20;
+        run_alone(&one);
+        assert_int_equal(one.timings.n_cached, i ? 299 : 0);
+        assert_int_equal(one.timings.n_computed, i ? 1 : 300);
+    }
+    expect_no_leak();
+}
+
+/* Recurrent models go on from where a piece of the other prompt ended. */
+static void test_a_shared_beginning_in_pieces(void **state)
+{
+    (void)state;
+    open_engine((struct grappa_engine_params){.n_ctx = 2048, .n_slots = 1, .n_batch = 64});
+    for (uint64_t i = 0; i < 3; i++) {
+        make_prompt(&one, 1, 200, 11 + i, 230);
+        one.n_predict = 4;
+        run_alone(&one);
+        assert_true(one.timings.n_cached >= (i ? 192 : 0));
+        make_prompt(&one, 0, 0, 100 + i, 230);
+        one.n_predict = 4;
+        run_alone(&one); /* its slot's own sequence is another now */
+    }
+    expect_no_leak();
+}
+
 static void test_more_than_the_pool_holds(void **state)
 {
     (void)state;
@@ -671,6 +702,8 @@ int main(int argc, char **argv)
         TEST(test_same_prompt_at_once),
         TEST(test_a_second_turn),
         TEST(test_a_shared_beginning_after_others),
+        TEST(test_the_same_prompt_again),
+        TEST(test_a_shared_beginning_in_pieces),
         TEST(test_more_than_the_pool_holds),
         TEST(test_cancel_and_deadline),
         TEST(test_priorities_and_a_full_queue),
@@ -679,8 +712,13 @@ int main(int argc, char **argv)
         TEST(test_storm),
     };
     const struct CMUnitTest recurrent[] = {
-        TEST(test_one_request),   TEST(test_prompts_in_pieces),
-        TEST(test_a_second_turn), TEST(test_more_than_the_pool_holds),
+        TEST(test_one_request),
+        TEST(test_prompts_in_pieces),
+        TEST(test_a_second_turn),
+        TEST(test_more_than_the_pool_holds),
+        TEST(test_same_prompt_at_once),
+        TEST(test_the_same_prompt_again),
+        TEST(test_a_shared_beginning_in_pieces),
         TEST(test_storm),
     };
     if (argc > 1)

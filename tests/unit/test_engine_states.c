@@ -29,7 +29,7 @@ static void pool_init(struct pool *p)
     struct err err = ERR_INIT;
     memset(p, 0, sizeof *p);
     p->next = 1;
-    if (states_init(&p->s, SEQS, slot_bytes, TABLES, &err) != 0)
+    if (states_init(&p->s, SEQS, 0, slot_bytes, TABLES, &err) != 0)
         fail_msg("%s", err.text);
 }
 
@@ -203,7 +203,7 @@ static void test_without_tables_everything_goes(void **state)
     (void)state;
     struct states s;
     int32_t from = 5, to = 5;
-    assert_int_equal(states_init(&s, SEQS, NULL, 0, NULL), 0);
+    assert_int_equal(states_init(&s, SEQS, 0, NULL, 0, NULL), 0);
     states_begin(&s);
     states_step(&s, 1, 10, &from, &to);
     assert_int_equal(from, 0);
@@ -220,7 +220,7 @@ static void test_more_than_memory_is_refused(void **state)
     (void)state;
     struct states s;
     struct err err = ERR_INIT;
-    assert_int_equal(states_init(&s, SEQS, (size_t[]){SIZE_MAX / 2}, 1, &err), -1);
+    assert_int_equal(states_init(&s, SEQS, 0, (size_t[]){SIZE_MAX / 2}, 1, &err), -1);
     assert_int_equal(err.code, ERR_MEMORY);
 }
 
