@@ -222,6 +222,15 @@ int32_t grappa_seq_trim_point(const struct grappa_context *c, int32_t seq, int32
 /* dst becomes a copy of src (blocks are shared until written). */
 int grappa_seq_copy(struct grappa_context *c, int32_t src, int32_t dst, struct grappa_err *err);
 
+/* Writes a sequence to a file: its tokens, as the caller knows them, its KV blocks, its states. The file is complete or
+ * not there, whatever happens: it is written beside and renamed. Returns the number of tokens; bytes may be NULL. */
+int64_t grappa_seq_save(struct grappa_context *c, int32_t seq, const grappa_token *tokens, const char *path,
+                        uint64_t *bytes, struct grappa_err *err);
+/* Reads one back, with its tokens into tokens[max]. A file of another model or other cache types, a broken one, or one
+ * with more than max tokens is refused, and the sequence stays as it was. */
+int64_t grappa_seq_restore(struct grappa_context *c, int32_t seq, const char *path, grappa_token *tokens, size_t max,
+                           uint64_t *bytes, struct grappa_err *err);
+
 /* Time by node type since the model was loaded with `profile`: text of several lines, valid until the next
  * call. */
 const char *grappa_profile(struct grappa_context *c);

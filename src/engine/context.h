@@ -33,6 +33,9 @@ struct grappa_context {
     size_t logits_own_size;
     struct buf profile;
     double infer_s; /* spent inside inferences */
+    /* Where so many free blocks may come from; NULL: nowhere. */
+    bool (*make_room)(void *user, int32_t n_blocks);
+    void *make_room_user;
 };
 
 /* As grappa_context_new; the last n_copies sequences never take part in a step, they only hold copies of

@@ -132,8 +132,7 @@ static void end_all(struct grappa_engine *e)
     }
     for (struct command *c; (c = e->commands);) {
         e->commands = c->next;
-        err_set(&c->err, ERR_CANCELLED, "the engine is shutting down");
-        c->done = true;
+        commands_refuse(c);
     }
     pthread_cond_broadcast(&e->answered);
     pthread_mutex_unlock(&e->lock);

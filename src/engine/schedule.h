@@ -73,7 +73,7 @@ struct command { /* waits on its caller's stack */
     const char *path;
     uint64_t bytes;
     int64_t result;
-    struct err err;
+    struct grappa_err err;
     bool done;
     struct command *next;
 };
@@ -141,8 +141,8 @@ void slots_start(struct grappa_engine *e, struct slot *s, struct grappa_request 
 void slots_follow(struct grappa_engine *e, struct slot *s);
 /* Whether the pool can hold the request beside those that run. */
 bool slots_room_for(struct grappa_engine *e, const struct grappa_request *r);
-/* Whether `n` more blocks can be had: gives up cached ones, then sequences that nobody runs. */
-bool slots_make_room(struct grappa_engine *e, int32_t n);
+/* Whether the pool can have n free blocks: gives up cached ones, then (`idle`) sequences that nobody runs. */
+bool slots_make_room(struct grappa_engine *e, int32_t n, bool idle);
 /* Cuts its sequence back to n tokens, or to fewer where it can't be cut to so many. */
 void slots_trim(struct grappa_engine *e, struct slot *s, int32_t n);
 /* The cache of beginnings learns what the sequence holds. */
@@ -150,6 +150,8 @@ void slots_register(struct grappa_engine *e, struct slot *s);
 void slots_publish(struct grappa_engine *e);
 /* Runs the commands whose slots are free. */
 void slots_run_commands(struct grappa_engine *e);
+/* Under the lock: the engine ends. */
+void commands_refuse(struct command *c);
 /* Whether a command waits for this slot. Under the lock. */
 bool slots_claimed(const struct grappa_engine *e, int32_t slot);
 

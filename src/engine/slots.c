@@ -2,6 +2,7 @@
  * may see and do. */
 #include "engine/schedule.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 enum { SHARE_MIN = 32 }; /* tokens worth waiting for while another slot computes them */
@@ -241,10 +242,10 @@ static bool drop_idle(struct grappa_engine *e)
     return oldest != NULL;
 }
 
-bool slots_make_room(struct grappa_engine *e, int32_t n)
+bool slots_make_room(struct grappa_engine *e, int32_t n, bool idle)
 {
     while (e->ctx->kv.n_free < n) {
-        if (!prefix_evict(&e->prefix) && !recall_evict(e) && !drop_idle(e))
+        if (!prefix_evict(&e->prefix) && !recall_evict(e) && !(idle && drop_idle(e)))
             return false;
     }
     return true;
@@ -337,6 +338,30 @@ static int64_t erase(struct grappa_engine *e, struct slot *s)
     return held;
 }
 
+static bool make_room(void *user, int32_t n_blocks)
+{
+    return slots_make_room(user, n_blocks, false);
+}
+
+/* The slot's own sequence stays where it is until the file is known to be good. */
+static int64_t restore(struct grappa_engine *e, struct slot *s, struct command *c)
+{
+    grappa_token *tokens = malloc(e->n_ctx_slot * sizeof *tokens);
+    e->ctx->make_room = make_room;
+    e->ctx->make_room_user = e;
+    int64_t n =
+        tokens ? grappa_seq_restore(e->ctx, s->id, c->path, tokens, e->n_ctx_slot, &c->bytes, &c->err) : -1;
+    if (n >= 0) {
+        memcpy(s->tokens, tokens, (size_t)n * sizeof *tokens);
+        s->n_tokens = (int32_t)n;
+    }
+    s->n_past = grappa_seq_len(e->ctx, s->id);
+    s->n_registered = n >= 0 ? 0 : s->n_registered;
+    slots_register(e, s);
+    free(tokens);
+    return n;
+}
+
 static void run_command(struct grappa_engine *e, struct command *c)
 {
     struct slot *s = &e->slots[c->slot];
@@ -345,8 +370,10 @@ static void run_command(struct grappa_engine *e, struct command *c)
         c->result = erase(e, s);
         return;
     case COMMAND_SAVE:
+        c->result = grappa_seq_save(e->ctx, s->id, s->tokens, c->path, &c->bytes, &c->err);
+        return;
     case COMMAND_RESTORE:
-        c->result = err_set(&c->err, ERR_UNSUPPORTED, "slots can't be saved yet");
+        c->result = restore(e, s, c);
         return;
     }
 }
@@ -371,16 +398,24 @@ void slots_run_commands(struct grappa_engine *e)
     pthread_mutex_unlock(&e->lock);
 }
 
+void commands_refuse(struct command *c)
+{
+    struct err none = ERR_INIT;
+    err_set(&none, ERR_CANCELLED, "the engine is shutting down");
+    c->result = engine_fail(&c->err, &none);
+    c->done = true;
+}
+
 static int64_t ask(struct grappa_engine *e, struct command *c, uint64_t *bytes, struct grappa_err *err)
 {
     if (c->slot < 0 || c->slot >= e->n_slots) {
-        err_set(&c->err, ERR_RANGE, "slot %d is out of range: there are %d", c->slot, e->n_slots);
-        return engine_fail(err, &c->err);
+        struct err none = ERR_INIT;
+        err_set(&none, ERR_RANGE, "slot %d is out of range: there are %d", c->slot, e->n_slots);
+        return engine_fail(err, &none);
     }
     pthread_mutex_lock(&e->lock);
     if (e->stopping) {
-        c->done = true;
-        err_set(&c->err, ERR_CANCELLED, "the engine is shutting down");
+        commands_refuse(c);
     } else {
         struct command **at = &e->commands;
         while (*at)
@@ -393,7 +428,9 @@ static int64_t ask(struct grappa_engine *e, struct command *c, uint64_t *bytes, 
     pthread_mutex_unlock(&e->lock);
     if (bytes)
         *bytes = c->bytes;
-    return c->err.code ? engine_fail(err, &c->err) : c->result;
+    if (err)
+        *err = c->err;
+    return c->result;
 }
 
 int64_t grappa_engine_slot_save(struct grappa_engine *e, int32_t slot, const char *path, uint64_t *bytes,

@@ -176,3 +176,18 @@ void states_only_now(struct states *s, int32_t seq)
     while (s->n_tables > 0 && q->n_kept > 0)
         give(s, q->kept[--q->n_kept].slot);
 }
+
+int32_t states_put(struct states *s, int32_t seq, int32_t n_tokens, bool now)
+{
+    struct states_seq *q = &s->seqs[seq];
+    if (s->n_tables == 0)
+        return ZEROS;
+    int32_t slot = s->free_list[--s->n_free];
+    s->refs[slot] = 1;
+    struct state_at at = {slot, n_tokens};
+    if (now)
+        q->now = at;
+    else
+        q->kept[q->n_kept++] = at;
+    return slot;
+}

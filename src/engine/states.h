@@ -60,6 +60,9 @@ int32_t states_trim_point(const struct states *s, int32_t seq, int32_t n);
 /* Cuts back to n tokens, one of the lengths above. */
 void states_trim(struct states *s, int32_t seq, int32_t n);
 void states_copy(struct states *s, int32_t src, int32_t dst);
+/* For a sequence that is read from a file: a slot for its state after n tokens, to be filled by the caller.
+ * Those to come back to first, at most STATES_KEPT, rising; last the current one (`now`). */
+int32_t states_put(struct states *s, int32_t seq, int32_t n_tokens, bool now);
 /* The sequence forgets what it could be cut back to. */
 void states_only_now(struct states *s, int32_t seq);
 

@@ -83,7 +83,7 @@ static struct slot *last_in_line(struct grappa_engine *e, struct slot *s)
 static bool force_room(struct grappa_engine *e, struct slot *s, int32_t n)
 {
     struct step *t = &e->step;
-    while (!slots_make_room(e, t->blocks + kv_blocks_for(&e->ctx->kv, s->id, n))) {
+    while (!slots_make_room(e, t->blocks + kv_blocks_for(&e->ctx->kv, s->id, n), true)) {
         struct slot *last = last_in_line(e, s);
         if (last != s) {
             put_back(e, last);
@@ -104,7 +104,7 @@ static bool force_room(struct grappa_engine *e, struct slot *s, int32_t n)
 static int32_t fitting(struct grappa_engine *e, const struct slot *s, int32_t n)
 {
     const struct kv *kv = &e->ctx->kv;
-    slots_make_room(e, e->step.blocks + kv_blocks_for(kv, s->id, n));
+    slots_make_room(e, e->step.blocks + kv_blocks_for(kv, s->id, n), true);
     for (int32_t free = kv->n_free - e->step.blocks, over; n > 0; n -= over * kv->block_size) {
         over = kv_blocks_for(kv, s->id, n) - free;
         if (over <= 0)

@@ -618,6 +618,99 @@ static void test_erase_gives_all_back(void **state)
     assert_int_equal(st.n_blocks_used, 0);
 }
 
+/* ---- when the context is full ---- */
+
+/* llama-server's rule: behind n_keep tokens (and BOS), half of the rest goes. */
+static int32_t shifted(grappa_token *all, int32_t n, int32_t keep)
+{
+    keep += grappa_vocab_add_bos(grappa_model_vocab(subject.m));
+    int32_t discard = (n - 1 - keep) / 2;
+    memmove(all + keep, all + keep + discard, (size_t)(n - keep - discard) * sizeof *all);
+    return n - discard;
+}
+
+static void test_context_shift(void **state)
+{
+    (void)state;
+    grappa_token all[MAX_TOKENS];
+    int32_t n_shifts = 0;
+    open_engine((struct grappa_engine_params){.n_ctx = 256, .n_slots = 1, .n_batch = 32});
+    /* A text that doesn't end by itself. */
+    for (uint64_t i = 0; i < 100 && one.n < 300; i++) {
+        make_prompt(&one, 0, 0, 200 + i, 200);
+        one.n_predict = 300;
+        struct grappa_request_params p = params_of(&one);
+        p.context_shift = true;
+        p.n_keep = 10;
+        start(&one, &p);
+        finish(&one);
+    }
+    assert_int_equal(one.n, 300);
+    assert_int_equal(one.finish, GRAPPA_FINISH_LENGTH);
+    assert_true(one.truncated);
+    assert_int_equal(one.timings.n_prompt, 200);
+    memcpy(all, one.prompt, 200 * sizeof *all);
+    for (int32_t i = 0, n = 200; i < one.n; i++) {
+        grappa_token want;
+        expected(all, n, 1, &want);
+        assert_int_equal(one.token[i], want);
+        all[n++] = want;
+        if (n == 256) {
+            n = shifted(all, n, 10);
+            n_shifts++;
+        }
+    }
+    assert_true(n_shifts >= 2);
+    expect_no_leak();
+}
+
+static void test_no_context_shift(void **state)
+{
+    (void)state;
+    struct grappa_err err;
+    open_engine((struct grappa_engine_params){.n_ctx = 256, .n_slots = 1});
+    make_prompt(&one, 0, 0, 1, 20);
+    struct grappa_request_params p = params_of(&one);
+    p.context_shift = true;
+    assert_null(grappa_request_new(subject.e, &p, &err));
+    assert_string_equal(err.text, "a context shift: the model's recurrent layers can't forget");
+}
+
+/* ---- slots in files ---- */
+
+static void test_save_restore(void **state)
+{
+    (void)state;
+    struct grappa_err err;
+    uint64_t bytes;
+    char path[] = "/tmp/grappa-slot-XXXXXX";
+    close(mkstemp(path));
+    open_engine((struct grappa_engine_params){.n_ctx = 1024, .n_slots = 2});
+    make_prompt(&one, 0, 0, 70, 200);
+    one.n_predict = 10;
+    struct grappa_request_params p = params_of(&one);
+    p.slot = 0;
+    start(&one, &p);
+    finish(&one);
+    int64_t n = grappa_engine_slot_save(subject.e, 0, path, &bytes, &err);
+    assert_int_equal(n, 200 + one.n - 1);
+    assert_true(bytes > 0);
+    expect_no_leak(); /* all is forgotten */
+    assert_int_equal(grappa_engine_slot_restore(subject.e, 1, path, &bytes, &err), n);
+    make_prompt(&more[0], 0, 0, 70, 200);
+    memcpy(more[0].prompt + 200, one.token, (size_t)one.n * sizeof(grappa_token));
+    more[0].n_prompt = 200 + one.n;
+    more[0].n_predict = 10;
+    run_alone(&more[0]);
+    assert_int_equal(more[0].slot, 1);
+    assert_int_equal(more[0].timings.n_cached, n);
+    assert_int_equal(grappa_engine_slot_save(subject.e, 2, path, &bytes, &err), -1);
+    assert_int_equal(err.http_status, 400);
+    unlink(path);
+    assert_int_equal(grappa_engine_slot_restore(subject.e, 1, path, &bytes, &err), -1);
+    expect_no_leak();
+}
+
 /* ---- the storm ---- */
 
 static atomic_int storm_left;
@@ -709,6 +802,8 @@ int main(int argc, char **argv)
         TEST(test_priorities_and_a_full_queue),
         TEST(test_shutdown),
         TEST(test_erase_gives_all_back),
+        TEST(test_context_shift),
+        TEST(test_save_restore),
         TEST(test_storm),
     };
     const struct CMUnitTest recurrent[] = {
@@ -719,6 +814,8 @@ int main(int argc, char **argv)
         TEST(test_same_prompt_at_once),
         TEST(test_the_same_prompt_again),
         TEST(test_a_shared_beginning_in_pieces),
+        TEST(test_no_context_shift),
+        TEST(test_save_restore),
         TEST(test_storm),
     };
     if (argc > 1)

@@ -1,0 +1,408 @@
+/* Sequences in files.
+ *
+ * The file: a header, the tokens (i32), the KV blocks (block by block, in each every cache's part), the
+ * states (each a length and every table's part), and last an XXH3 checksum of all of that. Numbers are as
+ * this machine has them; the magic tells a foreign order. It is written beside its place, forced to the disk
+ * and renamed, so that whatever happens there is either the whole file or none, and what is read back is what
+ * was written. */
+#include "engine/context.h"
+
+#include "base/buf.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <libgen.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
+static const char magic[8] = "grappaSQ";
+enum { FORMAT = 1, BYTE_ORDER_MARK = 0x01020304, SAMPLE = 256 };
+
+struct head {
+    char magic[8];
+    uint32_t order, format;
+    uint64_t model[2];  /* what file, see identity() */
+    uint64_t layout[2]; /* how the caches lie */
+    uint32_t n_tokens, n_blocks, n_states, reserved;
+    uint64_t size; /* of the file */
+};
+
+/* ---- who may read it ---- */
+
+static void hash_text(XXH3_state_t *h, struct str s)
+{
+    uint64_t n = s.n;
+    XXH3_128bits_update(h, &n, sizeof n);
+    XXH3_128bits_update(h, s.p, s.n);
+}
+
+static void hash_value(XXH3_state_t *h, const struct gguf_kv *kv)
+{
+    uint64_t what[] = {kv->type, kv->is_array, kv->n};
+    hash_text(h, kv->key);
+    XXH3_128bits_update(h, what, sizeof what);
+    for (uint64_t i = 0; i < kv->n; i++) {
+        double number = kv->type == GGUF_STRING ? 0 : gguf_f64_at(kv, i);
+        if (kv->type == GGUF_STRING)
+            hash_text(h, gguf_str_at(kv, i));
+        else
+            XXH3_128bits_update(h, &number, sizeof number);
+    }
+}
+
+/* Its description, and of the data a little from the middle: of a model that was trained further only that
+ * differs. */
+static void hash_tensor(XXH3_state_t *h, const struct gguf_tensor *t)
+{
+    size_t n = t->size < SAMPLE ? t->size : SAMPLE;
+    hash_text(h, t->name);
+    XXH3_128bits_update(h, &t->type, sizeof t->type);
+    XXH3_128bits_update(h, t->ne, sizeof t->ne);
+    XXH3_128bits_update(h, t->data + (t->size - n) / 2, n);
+}
+
+static void give_hash(XXH3_state_t *h, uint64_t out[2])
+{
+    XXH128_hash_t d = XXH3_128bits_digest(h);
+    out[0] = d.low64;
+    out[1] = d.high64;
+}
+
+/* Keys, tensors, and how positions are turned, which options may change. */
+static void identity(const struct grappa_context *c, uint64_t out[2])
+{
+    XXH3_state_t h;
+    const struct gguf *g = c->m->file.g;
+    XXH3_128bits_reset(&h);
+    for (size_t i = 0; i < gguf_n_kv(g); i++)
+        hash_value(&h, gguf_kv_at(g, i));
+    for (size_t i = 0; i < gguf_n_tensors(g); i++)
+        hash_tensor(&h, gguf_tensor_at(g, i));
+    for (int i = 0; i < 2; i++) {
+        const struct rope *r = &c->m->arch->rope[i];
+        float turn[] = {r->freq_base,   r->freq_scale, r->ext_factor,
+                        r->attn_factor, r->ramp_low,   r->ramp_high};
+        XXH3_128bits_update(&h, turn, sizeof turn);
+    }
+    give_hash(&h, out);
+}
+
+static void layout(const struct grappa_context *c, uint64_t out[2])
+{
+    XXH3_state_t h;
+    XXH3_128bits_reset(&h);
+    XXH3_128bits_update(&h, &c->kv.block_size, sizeof c->kv.block_size);
+    for (size_t i = 0; i < c->m->n_caches; i++) {
+        const struct engine_cache *k = &c->m->caches[i];
+        int64_t dims[] = {k->port.elem, k->port.dims[1], k->port.dims[2], k->port.dims[3]};
+        XXH3_128bits_update(&h, dims, sizeof dims);
+    }
+    for (size_t i = 0; i < c->states.n_tables; i++) {
+        uint64_t bytes = c->states.slot_bytes[i];
+        XXH3_128bits_update(&h, &bytes, sizeof bytes);
+    }
+    give_hash(&h, out);
+}
+
+/* What a file with these counts takes; false on overflow. */
+static bool file_size(const struct grappa_context *c, const struct head *h, uint64_t *out)
+{
+    size_t block = 0, state = sizeof(int32_t), tokens, blocks, states, sum;
+    for (size_t i = 0; i < c->kv.n_tensors; i++)
+        block += c->kv.tensors[i].block_bytes;
+    for (size_t i = 0; i < c->states.n_tables; i++)
+        state += c->states.slot_bytes[i];
+    if (!mul_size(h->n_tokens, sizeof(grappa_token), &tokens) || !mul_size(h->n_blocks, block, &blocks) ||
+        !mul_size(h->n_states, state, &states) || !add_size(tokens, blocks, &sum) ||
+        !add_size(sum, states, &sum) || !add_size(sum, sizeof *h + sizeof(uint64_t), &sum))
+        return false;
+    *out = sum;
+    return true;
+}
+
+/* ---- both ways ---- */
+
+struct pipe {
+    FILE *f;
+    XXH3_state_t sum;
+    bool failed; /* errno says why; 0: the file has ended */
+};
+
+static void put(struct pipe *p, const void *data, size_t n)
+{
+    XXH3_64bits_update(&p->sum, data, n);
+    if (!p->failed && n && fwrite(data, n, 1, p->f) != 1)
+        p->failed = true;
+}
+
+static void get(struct pipe *p, void *data, size_t n)
+{
+    errno = 0;
+    if (!p->failed && n && fread(data, n, 1, p->f) != 1)
+        p->failed = true;
+    if (!p->failed)
+        XXH3_64bits_update(&p->sum, data, n);
+}
+
+static void all_blocks(struct grappa_context *c, int32_t seq, struct pipe *p,
+                       void (*pass)(struct pipe *, void *, size_t))
+{
+    const struct kv_seq *s = &c->kv.seqs[seq];
+    for (int32_t b = 0; b < s->n_blocks; b++)
+        for (size_t t = 0; t < c->kv.n_tensors; t++) {
+            const struct kv_tensor *k = &c->kv.tensors[t];
+            pass(p, k->data + (size_t)s->blocks[b] * k->block_bytes, k->block_bytes);
+        }
+}
+
+static void one_state(struct grappa_context *c, int32_t slot, struct pipe *p,
+                      void (*pass)(struct pipe *, void *, size_t))
+{
+    for (size_t t = 0; t < c->states.n_tables; t++)
+        pass(p, c->states.tables[t] + (size_t)slot * c->states.slot_bytes[t], c->states.slot_bytes[t]);
+}
+
+/* ---- writing ---- */
+
+static void put_data(struct pipe *p, void *data, size_t n)
+{
+    put(p, data, n);
+}
+
+static void write_states(struct grappa_context *c, int32_t seq, struct pipe *p)
+{
+    const struct states_seq *q = &c->states.seqs[seq];
+    for (int32_t i = 0; i <= q->n_kept && c->states.n_tables; i++) {
+        const struct state_at *at = i < q->n_kept ? &q->kept[i] : &q->now;
+        put(p, &at->n_tokens, sizeof at->n_tokens);
+        one_state(c, at->slot, p, put_data);
+    }
+}
+
+static int write_all(struct grappa_context *c, int32_t seq, const grappa_token *tokens, int fd,
+                     uint64_t *bytes)
+{
+    struct pipe p = {.f = fdopen(fd, "wb")};
+    const struct kv_seq *s = &c->kv.seqs[seq];
+    struct head h = {.order = BYTE_ORDER_MARK,
+                     .format = FORMAT,
+                     .n_tokens = (uint32_t)s->n_tokens,
+                     .n_blocks = (uint32_t)s->n_blocks,
+                     .n_states = c->states.n_tables ? (uint32_t)c->states.seqs[seq].n_kept + 1 : 0};
+    if (!p.f) {
+        close(fd);
+        return -1;
+    }
+    memcpy(h.magic, magic, sizeof magic);
+    identity(c, h.model);
+    layout(c, h.layout);
+    file_size(c, &h, &h.size);
+    XXH3_64bits_reset(&p.sum);
+    put(&p, &h, sizeof h);
+    put(&p, tokens, (size_t)s->n_tokens * sizeof *tokens);
+    all_blocks(c, seq, &p, put_data);
+    write_states(c, seq, &p);
+    uint64_t sum = XXH3_64bits_digest(&p.sum);
+    put(&p, &sum, sizeof sum);
+    *bytes = h.size;
+    bool ok = !p.failed && fflush(p.f) == 0 && fsync(fd) == 0;
+    int why = errno;
+    ok = fclose(p.f) == 0 && ok;
+    errno = ok ? 0 : why;
+    return ok ? 0 : -1;
+}
+
+/* The new name in its folder, too, has to reach the disk. */
+static void sync_folder(const char *path)
+{
+    char *copy = strdup(path);
+    int fd = copy ? open(dirname(copy), O_RDONLY | O_DIRECTORY | O_CLOEXEC) : -1;
+    if (fd >= 0) {
+        fsync(fd);
+        close(fd);
+    }
+    free(copy);
+}
+
+int64_t grappa_seq_save(struct grappa_context *c, int32_t seq, const grappa_token *tokens, const char *path,
+                        uint64_t *bytes, struct grappa_err *err)
+{
+    struct err e = ERR_INIT;
+    struct buf name = {0};
+    uint64_t written = 0;
+    if (seq < 0 || seq >= c->kv.n_seqs) {
+        err_set(&e, ERR_RANGE, "sequence %d is out of range: the context has %d", seq, c->kv.n_seqs);
+        return engine_fail(err, &e);
+    }
+    buf_printf(&name, "%s.XXXXXX", path);
+    int fd = name.failed ? -1 : mkostemp(name.p, O_CLOEXEC);
+    if (fd < 0) {
+        err_set(&e, ERR_IO, "%s: %s", path, strerror(errno));
+    } else if (write_all(c, seq, tokens, fd, &written) < 0 || rename(name.p, path) < 0) {
+        err_set(&e, ERR_IO, "%s: %s", path, strerror(errno));
+        unlink(name.p);
+    } else {
+        sync_folder(path);
+    }
+    buf_release(&name);
+    if (bytes)
+        *bytes = e.code ? 0 : written;
+    return e.code ? engine_fail(err, &e) : c->kv.seqs[seq].n_tokens;
+}
+
+/* ---- reading ---- */
+
+static int check_head(const struct grappa_context *c, const struct head *h, uint64_t size, struct err *err)
+{
+    uint64_t model[2], lies[2], wanted;
+    if (memcmp(h->magic, magic, sizeof magic) != 0)
+        return err_set(err, ERR_FORMAT, "not a saved sequence");
+    if (h->order != BYTE_ORDER_MARK || h->format != FORMAT)
+        return err_set(err, ERR_UNSUPPORTED, "a saved sequence of format %u; this is %d", h->format, FORMAT);
+    identity(c, model);
+    if (memcmp(model, h->model, sizeof model) != 0)
+        return err_set(err, ERR_FORMAT, "saved with another model");
+    layout(c, lies);
+    if (memcmp(lies, h->layout, sizeof lies) != 0)
+        return err_set(err, ERR_FORMAT, "saved with other cache types");
+    int32_t per_block = c->kv.block_size;
+    if (h->n_tokens > (uint32_t)(INT32_MAX - per_block) ||
+        h->n_blocks != (h->n_tokens + (uint32_t)per_block - 1) / (uint32_t)per_block ||
+        h->n_states > (c->states.n_tables ? STATES_KEPT + 1u : 0u) ||
+        (c->states.n_tables && h->n_states == 0) || !file_size(c, h, &wanted) || wanted != h->size)
+        return err_set(err, ERR_FORMAT, "broken: the sizes don't fit each other");
+    if (size != h->size)
+        return err_set(err, ERR_FORMAT, "broken: %llu bytes, expected %llu", (unsigned long long)size,
+                       (unsigned long long)h->size);
+    return 0;
+}
+
+/* The whole file, before anything is changed. */
+static int check_sum(struct pipe *p, uint64_t size, struct err *err)
+{
+    char part[1 << 16];
+    uint64_t sum;
+    for (uint64_t left = size - sizeof sum, n; left > 0 && !p->failed; left -= n) {
+        n = left < sizeof part ? left : sizeof part;
+        get(p, part, n);
+    }
+    uint64_t computed = XXH3_64bits_digest(&p->sum);
+    get(p, &sum, sizeof sum);
+    if (p->failed)
+        return err_set(err, ERR_IO, "can't be read: %s", errno ? strerror(errno) : "it has ended");
+    if (sum != computed)
+        return err_set(err, ERR_FORMAT, "broken: its checksum is wrong");
+    return 0;
+}
+
+static void rewind_pipe(struct pipe *p)
+{
+    rewind(p->f);
+    p->failed = false;
+    XXH3_64bits_reset(&p->sum);
+}
+
+static int read_states(struct grappa_context *c, int32_t seq, const struct head *h, struct pipe *p,
+                       struct err *err)
+{
+    for (uint32_t i = 0; i < h->n_states; i++) {
+        int32_t n;
+        bool now = i + 1 == h->n_states;
+        get(p, &n, sizeof n);
+        if (p->failed || n < 0 || (now ? n != (int32_t)h->n_tokens : n > (int32_t)h->n_tokens))
+            return err_set(err, ERR_FORMAT, "broken: states of no length of it");
+        int32_t slot = states_put(&c->states, seq, n, now);
+        if (slot > 0)
+            one_state(c, slot, p, get);
+    }
+    return 0;
+}
+
+static int read_all(struct grappa_context *c, int32_t seq, const struct head *h, grappa_token *tokens,
+                    struct pipe *p, struct err *err)
+{
+    struct head again;
+    rewind_pipe(p);
+    get(p, &again, sizeof again);
+    get(p, tokens, h->n_tokens * sizeof *tokens);
+    for (uint32_t i = 0; i < h->n_tokens && !p->failed; i++) {
+        if (tokens[i] < 0 || (uint32_t)tokens[i] >= c->m->arch->h.n_vocab)
+            return err_set(err, ERR_FORMAT, "broken: a token that the model doesn't have");
+    }
+    if (kv_extend(&c->kv, seq, (int32_t)h->n_tokens) < 0)
+        return err_set(err, ERR_RANGE, "the context of %u tokens is full", c->n_ctx);
+    all_blocks(c, seq, p, get);
+    if (read_states(c, seq, h, p, err) < 0)
+        return -1;
+    uint64_t computed = XXH3_64bits_digest(&p->sum), sum;
+    get(p, &sum, sizeof sum);
+    if (p->failed || sum != computed)
+        return err_set(err, ERR_FORMAT, "changed while it was read");
+    return 0;
+}
+
+/* Whether n blocks are there once the sequence has given back its own. */
+static bool room_for(const struct grappa_context *c, int32_t seq, int32_t n)
+{
+    const struct kv_seq *s = &c->kv.seqs[seq];
+    for (int32_t i = 0; i < s->n_blocks; i++)
+        n -= c->kv.refs[s->blocks[i]] == 1;
+    return n <= c->kv.n_free || (c->make_room && c->make_room(c->make_room_user, n));
+}
+
+static int restore(struct grappa_context *c, int32_t seq, struct pipe *p, grappa_token *tokens, size_t max,
+                   struct head *h, struct err *err)
+{
+    struct stat st;
+    if (fstat(fileno(p->f), &st) < 0 || !S_ISREG(st.st_mode))
+        return err_set(err, ERR_FORMAT, "not a saved sequence");
+    rewind_pipe(p);
+    get(p, h, sizeof *h);
+    if (p->failed)
+        return err_set(err, ERR_FORMAT, "not a saved sequence");
+    if (check_head(c, h, (uint64_t)st.st_size, err) < 0)
+        return -1;
+    if (h->n_tokens > max || h->n_tokens > c->n_ctx)
+        return err_set(err, ERR_RANGE, "it has %u tokens, there is room for %zu", h->n_tokens,
+                       max < c->n_ctx ? max : c->n_ctx);
+    if (check_sum(p, h->size - sizeof *h, err) < 0)
+        return -1;
+    if (!room_for(c, seq, (int32_t)h->n_blocks))
+        return err_set(err, ERR_RANGE, "the context of %u tokens is full", c->n_ctx);
+    kv_trim(&c->kv, seq, 0);
+    states_trim(&c->states, seq, 0);
+    if (read_all(c, seq, h, tokens, p, err) < 0) {
+        kv_trim(&c->kv, seq, 0);
+        states_trim(&c->states, seq, 0);
+        return -1;
+    }
+    return 0;
+}
+
+int64_t grappa_seq_restore(struct grappa_context *c, int32_t seq, const char *path, grappa_token *tokens,
+                           size_t max, uint64_t *bytes, struct grappa_err *err)
+{
+    struct err e = ERR_INIT;
+    struct head h = {0};
+    if (seq < 0 || seq >= c->kv.n_seqs) {
+        err_set(&e, ERR_RANGE, "sequence %d is out of range: the context has %d", seq, c->kv.n_seqs);
+        return engine_fail(err, &e);
+    }
+    struct pipe p = {.f = fopen(path, "rbe")};
+    if (!p.f)
+        err_set(&e, ERR_IO, "%s", strerror(errno));
+    else
+        restore(c, seq, &p, tokens, max, &h, &e);
+    if (p.f)
+        fclose(p.f);
+    err_prefix(&e, "%s", path);
+    if (bytes)
+        *bytes = h.size;
+    return e.code ? engine_fail(err, &e) : (int64_t)h.n_tokens;
+}
