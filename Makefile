@@ -2,8 +2,8 @@
 # CMake and Ninja build; this file only says what is built and run for what.
 MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := build
-.PHONY: help deps build run test test-full unit e2e sanitize bench lint format asan ubsan tsan fuzz clean distclean \
-        deps-run deps-test deps-lint deps-fuzz
+.PHONY: help deps build run test test-full unit e2e page test-page sanitize bench lint format asan ubsan tsan fuzz \
+        clean distclean deps-run deps-test deps-lint deps-fuzz deps-page
 
 MODEL        ?= .models/SmolLM2-135M-Instruct.Q4_1.gguf
 PROMPT       ?= The three things that make a good tool are
@@ -18,7 +18,7 @@ help: ## this list
 
 deps: ## bring everything that building, running and testing need
 	@scripts/deps build run test
-deps-run deps-test deps-lint deps-fuzz: deps-%:
+deps-run deps-test deps-lint deps-fuzz deps-page: deps-%:
 	@scripts/deps $*
 
 build: ## build/grappa
@@ -41,6 +41,7 @@ test-full: deps-test ## test, and all of e2e under sanitizers, the slow tests, a
 	@scripts/test pytest build --slow $(ARGS)
 	@SLICE=all $(MAKE) sanitize
 	@$(MAKE) ubsan
+	@$(MAKE) test-page
 	@$(MAKE) fuzz
 
 unit: deps-test ## only the unit tests and the fuzz corpus
@@ -50,6 +51,12 @@ unit: deps-test ## only the unit tests and the fuzz corpus
 e2e: deps-test ## only the e2e and parity tests (ARGS= for pytest)
 	@scripts/build default
 	@scripts/test pytest build $(ARGS)
+
+page: ## web/dist from web/src (needs Node.js 20.19 and npm)
+	@scripts/page
+
+test-page: deps-page ## the chat page in a real Chromium
+	@$(PYTEST) -q -p no:cacheprovider --timeout=300 tests/page
 
 sanitize: asan tsan
 
