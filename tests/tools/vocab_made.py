@@ -106,13 +106,14 @@ def charsmap(rules):
             node = node.setdefault(c, {})
         node[0] = len(texts)
         texts += to.encode() + b"\0"
-    units, free_from = {0: 0}, 256
+    units, bases = {0: 0}, set()
     work = [(root, 0)]
     while work:
         node, at = work.pop()
-        base = free_from
-        while any(base ^ c in units for c in node):
+        base = 256
+        while base in bases or any(base ^ c in units for c in node):
             base += 1
+        bases.add(base)
         offset = at ^ base
         assert offset < 1 << 21
         units[at] |= offset << 10 | (0x100 if 0 in node else 0)
