@@ -1,6 +1,6 @@
-/* Any text over small vocabularies, one for each pre-tokenizer and a SentencePiece one, chosen by the first
- * byte. What must hold: the pieces together are the text again (repaired, for byte-level kinds), and special
- * tokens are found as a plain search finds them. */
+/* Any text over small vocabularies, one for each pre-tokenizer and for each other tokenizer, chosen by the
+ * first byte. What must hold: where every byte has a token, the pieces together are the text again (repaired,
+ * but for RWKV's), and special tokens are found as a plain search finds them. */
 #include "../unit/vocab_build.h"
 
 #include "vocab/inside.h"
@@ -79,19 +79,81 @@ static void spm_vocab(struct file *f)
     key_bool(f, "tokenizer.ggml.add_space_prefix", false);
 }
 
+/* The other tokenizers: bytes as each spells them, special tokens, some words. */
+static const char *const others[] = {"rwkv", "plamo2", "bert", "t5"};
+enum { RWKV = N_PRES + 1, PLAMO2, BERT, T5, N_VOCABS };
+
+static void charsmap(struct file *f)
+{
+    struct buf b = {0};
+    uint32_t units[256];
+    for (size_t i = 0; i < 256; i++)
+        units[i] = 0xFF;
+    units[0] = 1u << 10; /* children of the root lie at 1 ^ c */
+    units[1 ^ '\n'] = '\n' | 0x100 | (0x80u ^ 1 ^ '\n') << 10;
+    units[0x80] = 1u << 31; /* "\n" becomes " " */
+    units[1 ^ 'x'] = 'x' | (0x90u ^ 1 ^ 'x') << 10;
+    units[0x90 ^ 'y'] = 'y' | 0x100 | (0xA0u ^ 0x90 ^ 'y') << 10;
+    units[0xA0] = 1u << 31 | 2; /* "xy" becomes "the  a" */
+    add_u32(&b, sizeof units);
+    buf_add(&b, units, sizeof units);
+    buf_add(&b, " \0the  a", 9);
+    key_bytes(f, "tokenizer.ggml.precompiled_charsmap", b.p, b.n);
+    buf_release(&b);
+}
+
+static void other_vocab(struct file *f, const char *model)
+{
+    static char text[256][8];
+    static const char *const words[] = {"\xE2\x96\x81",
+                                        "\xE2\x96\x81t",
+                                        "th",
+                                        "\xE2\x96\x81th",
+                                        "\xC3\xA9",
+                                        "\xC3\xA9\xC3\xA9",
+                                        "the",
+                                        "the  the",
+                                        "a",
+                                        "t"};
+    enum { N_WORDS = sizeof words / sizeof *words };
+    const char *tokens[256 + N_SPECIALS + N_WORDS + 1] = {0};
+    char types[256 + N_SPECIALS + N_WORDS + 1] = "", *spelling = "[%02X]";
+    if (!strcmp(model, "rwkv"))
+        spelling = "\\x%02x";
+    if (!strcmp(model, "plamo2"))
+        spelling = "<0x%02X>";
+    memcpy(tokens, specials, sizeof specials);
+    memcpy(types, special_types, sizeof special_types);
+    for (unsigned i = 0; i < 256; i++) {
+        snprintf(text[i], sizeof text[i], spelling, i);
+        tokens[N_SPECIALS + i] = text[i];
+        types[N_SPECIALS + i] = strcmp(model, "plamo2") ? '1' : '6';
+    }
+    memcpy(tokens + 256 + N_SPECIALS, words, sizeof words);
+    memset(types + 256 + N_SPECIALS, '1', N_WORDS);
+    key_str(f, "tokenizer.ggml.model", model);
+    key_strs(f, "tokenizer.ggml.tokens", tokens);
+    key_digits(f, "tokenizer.ggml.token_type", types);
+    key_bool(f, "tokenizer.ggml.remove_extra_whitespaces", true);
+    if (!strcmp(model, "t5"))
+        charsmap(f);
+}
+
 /* Kept for the life of the process. */
 static const struct vocab *vocab_number(size_t i)
 {
-    static struct vocab *all[N_PRES + 1];
-    static struct file files[N_PRES + 1];
-    static struct gguf *open[N_PRES + 1];
+    static struct vocab *all[N_VOCABS];
+    static struct file files[N_VOCABS];
+    static struct gguf *open[N_VOCABS];
     if (!all[i]) {
         struct err err = ERR_INIT;
         file_begin(&files[i]);
         if (i < N_PRES)
             bytes_vocab(&files[i], pres[i]);
-        else
+        else if (i == N_PRES)
             spm_vocab(&files[i]);
+        else
+            other_vocab(&files[i], others[i - N_PRES - 1]);
         struct str bytes = file_bytes(&files[i]);
         open[i] = gguf_open_memory(bytes.p, bytes.n, &err);
         all[i] = open[i] ? vocab_new(open[i], &err) : NULL;
@@ -174,19 +236,33 @@ static struct buf pieces(const struct vocab *v, struct str text, bool parse)
     return out;
 }
 
+/* What the pieces must be; NULL text: nothing is promised. The special tokens are plain ASCII in the
+ * vocabularies here, so that repairing the whole is repairing the parts. */
+static struct str promised(const struct vocab *v, size_t number, struct str text, struct buf *scratch)
+{
+    if (number == RWKV)
+        return text;
+    if ((number < N_PRES && !v->bpe.raw) || (number == PLAMO2 && !memmem(text.p, text.n, "\xEF\xBB\xBF", 3)))
+        return utf8_repair(text, scratch);
+    return (struct str){NULL, 0};
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     if (size < 2)
         return 0;
-    size_t number = data[0] % (N_PRES + 1);
+    size_t number = data[0] % N_VOCABS;
     const struct vocab *v = vocab_number(number);
     struct str text = {(const char *)data + 2, size - 2};
+    for (size_t i = 0; i + 3 < text.n && number == PLAMO2; i++) {
+        if ((unsigned char)text.p[i] >= 0xF4) /* may be spelled in bytes that stay */
+            return 0;
+    }
     bool parse = data[1] & 1;
     check_partition(v, text, parse);
     struct buf got = pieces(v, text, parse), scratch = {0};
-    /* Only the byte-level kinds promise the text: the special tokens are plain ASCII there, so that repairing
-     * the whole is repairing the parts. */
-    if (number < N_PRES && !v->bpe.raw && !str_eq(utf8_repair(text, &scratch), buf_str(&got)))
+    struct str want = promised(v, number, text, &scratch);
+    if (want.p && !str_eq(want, buf_str(&got)))
         abort();
     buf_release(&got);
     buf_release(&scratch);

@@ -462,7 +462,7 @@ def golden_texts():
     texts += [random_text(r, GOLDEN_SPECIALS) for _ in range(300 - len(texts))]
     accents = "ÀÉÎÕÜ ǅ İ ẞ Å Ω ﬁ Ⅻ ａＢ 한국어 각 日本語、。 e\u0301a\u0308 \u1e9b\u0323 \u0344 \U0001d15e \u2f81a \ufdfa".encode()
     return texts + [*DNA, accents, accents.upper(), b"unaffable [MASK] [CLS]don't", b"abc abcab ab e <to <tool> <tools>", b"aaa bbb aaaa  b",
-                    b"\ufeff", "\ufeffx".encode(), "\ufeff\ufeff".encode(), b"us" * 50, b"Aa" * 60, b"\n \t", b"a\0b"]
+                    b"\ufeff", "\ufeffx".encode(), "\ufeff\ufeff".encode(), b"us" * 10000, b"A" * 10000, b"\n \t", b"a\0b"]
 
 
 def escaped(text):

@@ -82,6 +82,15 @@ static inline void key_digits(struct file *f, const char *name, const char *digi
         add_u32(&f->data, (uint32_t)(*digits - '0'));
 }
 
+/* An array of u8. */
+static inline void key_bytes(struct file *f, const char *name, const void *bytes, size_t n)
+{
+    key(f, name, 9);
+    add_u32(&f->data, 0);
+    add_u64(&f->data, n);
+    buf_add(&f->data, bytes, n);
+}
+
 /* The bytes, good until the file is released. */
 static inline struct str file_bytes(struct file *f)
 {
