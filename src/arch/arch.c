@@ -116,6 +116,20 @@ static int check_supported(const struct hparams *h, const struct family *f, stru
     return 0;
 }
 
+static enum rope_order rope_order(const struct arch *arch, const struct gguf *g)
+{
+    char key[96];
+    if (arch->rope_order != ROPE_BY_SECTIONS)
+        return arch->rope_order;
+    snprintf(key, sizeof key, "%s.rope.dimension_sections", arch->name);
+    const struct gguf_kv *kv = gguf_find(g, key);
+    for (uint64_t i = 0; kv && kv->is_array && kv->type != GGUF_STRING && i < kv->n; i++) {
+        if (gguf_i64_at(kv, i) != 0)
+            return ROPE_NEOX;
+    }
+    return ROPE_NORMAL;
+}
+
 struct arch_model *arch_build(const struct gguf *g, const struct arch_options *o, struct err *err)
 {
     struct str name = {0};
@@ -138,7 +152,8 @@ struct arch_model *arch_build(const struct gguf *g, const struct arch_options *o
     m->graph = ir_new(arch->name);
     m->precision = lower->precision;
     m->cache_type = lower->cache_type;
-    if (hparams_read(&m->h, g, err) < 0 || (arch->family->setup && arch->family->setup(&m->h, g, err) < 0) ||
+    if (hparams_read(&m->h, g, arch->family->layer_norm, err) < 0 ||
+        (arch->family->setup && arch->family->setup(&m->h, g, err) < 0) ||
         check_supported(&m->h, arch->family, err) < 0 || apply_options(&m->h, o, err) < 0 ||
         setup_rope(m, err) < 0)
         goto failed;
@@ -149,11 +164,14 @@ struct arch_model *arch_build(const struct gguf *g, const struct arch_options *o
         .w = m->weights,
         .lower = lower,
         .model = m,
-        .rope_order = arch->rope_order,
+        .rope_order = rope_order(arch, g),
         .rope_cos = {IR_NONE, IR_NONE},
         .rope_sin = {IR_NONE, IR_NONE},
     };
-    arch->family->build(&n);
+    if (arch->family->decoder)
+        decoder_build(&n, arch->family->decoder);
+    else
+        arch->family->build(&n);
     if (ir_failed(m->graph, err))
         goto failed;
     return m;
@@ -172,4 +190,31 @@ void arch_free(struct arch_model *m)
         free(m->rope_factors[i]);
     free(m->states);
     free(m);
+}
+
+static const uint8_t *row_of(const struct gguf_tensor *t, int32_t i)
+{
+    return (const uint8_t *)t->data + (size_t)i * (t->size / t->ne[1]);
+}
+
+void arch_embed(const struct arch_model *m, int32_t token, int32_t pos, float *row)
+{
+    size_t width = m->h.n_embd;
+    quant_dequantize(m->embd->type, row_of(m->embd, token), width, row);
+    if (m->embd_scale != 1.0f) {
+        for (size_t i = 0; i < width; i++)
+            row[i] *= m->embd_scale;
+    }
+    if (!m->positions)
+        return;
+    enum { PART = 256 }; /* a multiple of every type's block */
+    float part[PART];
+    const uint8_t *from = row_of(m->positions, pos);
+    size_t bytes = m->positions->size / m->positions->ne[1];
+    for (size_t i = 0; i < width; i += PART) {
+        size_t n = width - i < PART ? width - i : PART;
+        quant_dequantize(m->positions->type, from + bytes * i / width, n, part);
+        for (size_t j = 0; j < n; j++)
+            row[i + j] += part[j];
+    }
 }

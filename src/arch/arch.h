@@ -49,11 +49,13 @@ struct arch_model {
     struct ir *graph;
     const char *precision, *cache_type; /* to run it in, see struct lowering; NULL: the device's choice */
     struct weights *weights;
-    const struct gguf_tensor *embd; /* token_embd: rows for the `embeddings` input … */
-    float embd_scale;               /* … times this */
-    struct rope rope[2];            /* of full and of sliding-window layers */
-    bool rope_used[2];              /* whether the graph has the tables' inputs */
-    float *rope_factors[3];         /* owned: short or only ones, long ones */
+    const struct gguf_tensor *embd;      /* token_embd: rows for the `embeddings` input … */
+    float embd_scale;                    /* … times this */
+    const struct gguf_tensor *positions; /* NULL, or rows to add, by position */
+    uint32_t n_ctx_max;                  /* no position reaches it; 0: any may be */
+    struct rope rope[2];                 /* of full and of sliding-window layers */
+    bool rope_used[2];                   /* whether the graph has the tables' inputs */
+    float *rope_factors[3];              /* owned: short or only ones, long ones */
     struct arch_cache caches[HPARAMS_MAX_LAYERS];
     uint32_t n_caches;
     struct arch_state *states; /* owned; NULL: no layer is recurrent */
@@ -63,6 +65,9 @@ struct arch_model {
 /* The file must outlive the model. Errors name the key or tensor. */
 struct arch_model *arch_build(const struct gguf *g, const struct arch_options *o, struct err *err);
 void arch_free(struct arch_model *m);
+
+/* A row of the `embeddings` input, [n_embd]. The token and the position are in range. */
+void arch_embed(const struct arch_model *m, int32_t token, int32_t pos, float *row);
 
 bool arch_supported(struct str name);
 /* Names of all families, separated by spaces. */

@@ -18,7 +18,6 @@ static const struct field {
     {"block_count", U32, true, offsetof(struct hparams, n_layer)},
     {"expert_count", U32, false, offsetof(struct hparams, n_expert)},
     {"nextn_predict_layers", U32, false, offsetof(struct hparams, n_nextn)},
-    {"attention.layer_norm_rms_epsilon", F32, true, offsetof(struct hparams, norm_rms_eps)},
     {"rope.freq_base", F32, false, offsetof(struct hparams, rope_freq_base)},
     {"rope.scaling.original_context_length", U32, false, offsetof(struct hparams, n_ctx_orig)},
     {"rope.scaling.attn_factor", F32, false, offsetof(struct hparams, rope_attn_factor)},
@@ -61,8 +60,16 @@ int hparams_bool(const struct hparams *h, const struct gguf *g, const char *key,
     return gguf_bool(g, full_key(h, key, k, sizeof k), out, err);
 }
 
+static const char *eps_key(const struct hparams *h)
+{
+    return h->layer_norm ? "attention.layer_norm_epsilon" : "attention.layer_norm_rms_epsilon";
+}
+
 static int read_fields(struct hparams *h, const struct gguf *g, struct err *err)
 {
+    int has_eps = hparams_f32(h, g, eps_key(h), &h->norm_eps, err);
+    if (has_eps < 0)
+        return -1;
     for (size_t i = 0; i < sizeof fields / sizeof *fields; i++) {
         const struct field *f = &fields[i];
         void *at = (char *)h + f->offset;
@@ -72,6 +79,8 @@ static int read_fields(struct hparams *h, const struct gguf *g, struct err *err)
         if (!found && f->required)
             return err_set(err, ERR_FORMAT, "key %s.%s is missing", h->arch, f->key);
     }
+    if (!has_eps)
+        return err_set(err, ERR_FORMAT, "key %s.%s is missing", h->arch, eps_key(h));
     return 0;
 }
 
@@ -170,7 +179,7 @@ static int check_numbers(const struct hparams *h, struct err *err)
     } numbers[] = {
         {"rope.freq_base", h->rope_freq_base, false},
         {"rope.scaling.factor", 1.0f / h->rope_freq_scale, false},
-        {"attention.layer_norm_rms_epsilon", h->norm_rms_eps, true},
+        {eps_key(h), h->norm_eps, true},
     };
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) {
         float v = numbers[i].value;
@@ -181,9 +190,10 @@ static int check_numbers(const struct hparams *h, struct err *err)
     return 0;
 }
 
-int hparams_read(struct hparams *h, const struct gguf *g, struct err *err)
+int hparams_read(struct hparams *h, const struct gguf *g, bool layer_norm, struct err *err)
 {
     *h = (struct hparams){
+        .layer_norm = layer_norm,
         .rope_freq_base = 10000.0f,
         .rope_freq_base_swa = 10000.0f,
         .rope_freq_scale_swa = 1.0f,

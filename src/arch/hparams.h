@@ -31,11 +31,14 @@ struct hparams {
     uint32_t
         n_swa; /* sliding window in tokens; 0: none. Like the next two, read by the families that have it */
     uint32_t n_latent; /* width of what all keys and values come out of; deepseek2 */
-    float norm_rms_eps;
+    bool layer_norm;   /* norms are LayerNorms, not RMS norms */
+    float norm_eps;
     /* Recurrent layers: taps of the convolution, channels, width of a state's row, heads, groups of heads
      * that share keys (see hparams_recurrent). */
     uint32_t ssm_conv, ssm_inner, ssm_state, ssm_heads, ssm_groups;
     float attn_scale;          /* 0: 1 / sqrt(n_embd_head_k) */
+    float clamp_qkv;           /* Q, K and V stay within plus and minus this; 0: all numbers */
+    float max_alibi_bias;      /* 0: attention has no bias by distance */
     float final_logit_softcap; /* 0: none */
     uint32_t n_shortconv;      /* taps of a short convolution */
 
@@ -53,6 +56,7 @@ struct hparams {
 
     float rope_freq_base, rope_freq_scale;
     float rope_freq_base_swa, rope_freq_scale_swa; /* of layers with a sliding window */
+    bool rope_swa_unscaled;                        /* which don't take part in YaRN */
     enum rope_scaling rope_scaling;
     bool no_rope, no_rope_factors; /* no rotation at all; no tensor of factors counts */
     uint32_t n_ctx_orig;           /* context before scaling */
@@ -64,8 +68,9 @@ struct hparams {
     struct hparams_layer layer[HPARAMS_MAX_LAYERS];
 };
 
-/* Reads the keys that every family shares. Errors name the key. */
-int hparams_read(struct hparams *h, const struct gguf *g, struct err *err);
+/* Reads the keys that every family shares; `layer_norm` decides which eps it asks for. Errors name the key.
+ */
+int hparams_read(struct hparams *h, const struct gguf *g, bool layer_norm, struct err *err);
 
 /* Marks the layers with a sliding window (once n_swa is known) by the key attention.sliding_window_pattern:
  * an array with a flag for each layer, or a number: of so many layers all but the last (0: all). Without the

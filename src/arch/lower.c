@@ -71,7 +71,7 @@ static ir_val paged_attention(struct net *n, const struct attn_call *c)
         n->paged[BLOCK_INDICES_BEGINS],
         ir_f32(g, c->scale),
         i32(n, (int32_t)c->window),
-        none_f32, /* alibi slopes */
+        c->slopes == IR_NONE ? none_f32 : c->slopes,
         n->paged[MAX_CONTEXT_LEN],
         none,                /* score aggregation window */
         none,                /* rotated block indices */

@@ -50,6 +50,16 @@ ir_val net_embeddings(struct net *n, float scale)
     return x;
 }
 
+void net_positions(struct net *n)
+{
+    struct arch_model *m = n->model;
+    m->positions = net_matrix(n, true, n->h->n_ctx_train, n->h->n_embd, "position_embd.weight");
+    m->n_ctx_max = n->h->n_ctx_train;
+    if (m->positions && !quant_dequantize(m->positions->type, m->positions->data, 0, NULL))
+        ir_fail(n->g, "tensor position_embd.weight: type %s can't be used here",
+                ggml_type_info(m->positions->type)->name);
+}
+
 ir_val net_wanted_rows(struct net *n, uint32_t il, ir_val x)
 {
     return il + 1 == n->h->n_layer ? ir_gather(n->g, x, n->out_rows, 0) : x;
@@ -65,7 +75,8 @@ void net_rope_tables(struct net *n, bool swa, ir_val *cos, ir_val *sin)
 {
     /* One pair of tables serves both kinds of layer when they rotate alike. */
     const struct rope *r = n->model->rope;
-    if (swa && r[0].freq_base == r[1].freq_base && r[0].freq_scale == r[1].freq_scale)
+    if (swa && r[0].freq_base == r[1].freq_base && r[0].freq_scale == r[1].freq_scale &&
+        r[0].ext_factor == r[1].ext_factor && r[0].attn_factor == r[1].attn_factor)
         swa = false;
     if (n->rope_cos[swa] == IR_NONE) {
         const char *scope = swa ? "rope_swa" : "rope";
@@ -88,7 +99,7 @@ ir_val net_rms_norm_by(struct net *n, ir_val x, ir_val weight)
 {
     struct ir *g = n->g;
     ir_val mean = ir_reduce(g, IR_REDUCE_MEAN, ir_binary(g, IR_POW, x, ir_f32(g, 2.0f)), -1, true);
-    ir_val root = ir_unary(g, IR_SQRT, ir_add(g, mean, ir_f32(g, n->h->norm_rms_eps)));
+    ir_val root = ir_unary(g, IR_SQRT, ir_add(g, mean, ir_f32(g, n->h->norm_eps)));
     ir_val unit = ir_mul(g, x, ir_binary(g, IR_DIV, ir_f32(g, 1.0f), root));
     return ir_mul(g, unit, weight);
 }
@@ -108,6 +119,41 @@ ir_val net_rms_norm(struct net *n, ir_val x, bool required, const char *fmt, ...
     if (!t)
         return x;
     return net_rms_norm_by(n, x, weights_small(n->w, n->g, t, NULL));
+}
+
+/* In the form that the plugins run as one MVN node. */
+ir_val net_standardized(struct net *n, ir_val x)
+{
+    char eps[32];
+    snprintf(eps, sizeof eps, "%.9g", (double)n->h->norm_eps);
+    struct ir_attr attr[] = {{"normalize_variance", "true"}, {"eps", eps}, {"eps_mode", "INSIDE_SQRT"}};
+    struct ir_out outs[] = {{IR_F32, ir_shape_of(n->g, x)}};
+    int64_t last = -1;
+    ir_val in[] = {x, ir_i64s(n->g, 1, &last)}, out[1];
+    ir_node(n->g, "MVN", "opset6", 2, in, 3, attr, 0, NULL, 1, outs, out);
+    return out[0];
+}
+
+ir_val net_norm(struct net *n, ir_val x, bool required, const char *fmt, ...)
+{
+    char norm[112], name[128];
+    va_list ap;
+    va_start(ap, fmt);
+    vsnprintf(norm, sizeof norm, fmt, ap);
+    va_end(ap);
+    if (!n->h->layer_norm)
+        return net_rms_norm(n, x, required, "%s", norm);
+    if (ir_shape_of(n->g, x).rank == 0)
+        return IR_NONE; /* the graph has failed before */
+    uint64_t size = (uint64_t)ir_dim(n->g, x, -1);
+    snprintf(name, sizeof name, "%s.weight", norm);
+    const struct gguf_tensor *weight = vector(n, required, size, name);
+    if (!weight)
+        return x;
+    snprintf(name, sizeof name, "%s.bias", norm);
+    const struct gguf_tensor *bias = vector(n, false, size, name);
+    ir_val y = ir_mul(n->g, net_standardized(n, x), weights_small(n->w, n->g, weight, NULL));
+    return bias ? ir_add(n->g, y, weights_small(n->w, n->g, bias, NULL)) : y;
 }
 
 ir_val net_vector(struct net *n, bool required, uint64_t rows, uint64_t cols, const uint32_t *order,
@@ -304,11 +350,12 @@ void net_head(struct net *n, ir_val x)
 {
     struct ir *g = n->g;
     const struct hparams *h = n->h;
-    x = net_rms_norm(n, x, true, "%s", n->output_norm ? n->output_norm : "output_norm");
+    x = n->plain_norms ? net_standardized(n, x)
+                       : net_norm(n, x, true, "%s", n->output_norm ? n->output_norm : "output_norm");
     const struct gguf_tensor *t = net_matrix(n, false, h->n_vocab, h->n_embd, "output.weight");
     if (!t)
         t = n->model->embd;
-    ir_val logits = net_linear(n, x, NET_SCALE_BIAS, 1, &t, NULL);
+    ir_val logits = net_linear(n, x, n->no_head_bias ? NET_SCALE : NET_SCALE_BIAS, 1, &t, NULL);
     if (h->logit_scale != 1)
         logits = ir_mul(g, logits, ir_f32(g, h->logit_scale));
     if (h->final_logit_softcap != 0) {

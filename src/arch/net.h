@@ -18,6 +18,7 @@ struct attn_call {
     float scale;
     uint32_t window; /* 0: all positions */
     ir_val sinks;    /* f32 [1, heads, 1, 1] or IR_NONE */
+    ir_val slopes;   /* f32 [heads]: times the distance, what is taken from a score; or IR_NONE */
 };
 /* Gated delta rule: a state S [value size, key size] for each head, S = exp(decay) S, then S += beta (v - S
  * k) k^T; out S q / sqrt(key size). Q and K are brought to length 1. Value head h reads key head h / (n_head
@@ -95,10 +96,16 @@ struct net {
     const struct hparams *h;
     struct weights *w;
     const struct lowering *lower;
-    struct arch_model *model;                              /* what the engine will be told */
-    enum rope_order { ROPE_NEOX, ROPE_NORMAL } rope_order; /* of the file's Q and K rows */
+    struct arch_model *model; /* what the engine will be told */
+    enum rope_order {
+        ROPE_NEOX,
+        ROPE_NORMAL,
+        ROPE_BY_SECTIONS, /* in arch.def: NeoX if the file has sections of M-RoPE, else normal */
+    } rope_order;         /* of the file's Q and K rows */
 
-    const char *output_norm;         /* the tensor's name without ".weight"; NULL: "output_norm" */
+    const char *output_norm; /* the tensor's name without ".weight"; NULL: "output_norm" */
+    bool plain_norms;        /* LayerNorms without weights */
+    bool no_head_bias;
     ir_val out_rows;                 /* i32 [n]: rows of the step whose logits are wanted */
     ir_val rope_cos[2], rope_sin[2]; /* full and sliding-window layers; IR_NONE when not in use */
     ir_val paged[6];                 /* past_lens … max_context_len, made by the lowering */
@@ -113,6 +120,8 @@ struct net {
 
 /* Inputs and the first residual stream: f32 [T, n_embd], the rows of token_embd, times `scale`. */
 ir_val net_embeddings(struct net *n, float scale);
+/* The file's learned positions are added to the embeddings; no context is longer than they are. */
+void net_positions(struct net *n);
 /* The wanted rows of the last layer; other layers keep all. Call it where only row-wise work is left. */
 ir_val net_wanted_rows(struct net *n, uint32_t il, ir_val x);
 
@@ -125,6 +134,12 @@ ir_val net_rms_norm(struct net *n, ir_val x, bool required, const char *fmt, ...
 
 /* The same with a weight at hand. */
 ir_val net_rms_norm_by(struct net *n, ir_val x, ir_val weight);
+/* The family's kind of norm: an RMS norm, or a LayerNorm with a bias if the file has one. */
+ir_val net_norm(struct net *n, ir_val x, bool required, const char *fmt, ...)
+    __attribute__((format(printf, 4, 5)));
+/* The last axis brought to a mean of 0 and a variance of 1. */
+ir_val net_standardized(struct net *n, ir_val x);
+
 /* A small tensor of rows x cols, shaped [rows, cols], or [cols] if it has one dimension; `order` (may be
  * NULL) of its elements. IR_NONE when it is missing (with `required` the graph has failed). */
 ir_val net_vector(struct net *n, bool required, uint64_t rows, uint64_t cols, const uint32_t *order,

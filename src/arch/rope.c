@@ -37,6 +37,11 @@ void rope_init(struct rope *r, const struct hparams *h, bool swa)
         .attn_factor = h->yarn_attn_factor,
         .n_ctx_orig = h->n_ctx_orig,
     };
+    if (swa && h->rope_swa_unscaled) {
+        r->ext_factor = 0;
+        r->attn_factor = 1;
+        return;
+    }
     if (h->rope_scaling == ROPE_SCALING_NONE)
         r->freq_scale = 1.0f;
     if (r->ext_factor < 0)

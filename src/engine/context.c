@@ -96,7 +96,10 @@ static int choose_size(struct grappa_context *c, const struct grappa_context_par
     uint64_t slots = (uint64_t)states_slots((int32_t)p->n_seq_max, (int32_t)n_copies);
     uint64_t reserve = reserve_bytes(m, c->n_batch) + slots * context_state_bytes(m);
     uint64_t room = available > reserve ? available - reserve : 0;
-    uint64_t ctx = p->n_ctx ? p->n_ctx : m->arch->h.n_ctx_train;
+    uint64_t ctx = p->n_ctx ? p->n_ctx : m->arch->h.n_ctx_train, most = m->arch->n_ctx_max;
+    if (most != 0 && ctx > most)
+        return err_set(err, ERR_RANGE, "a context of %llu tokens: %s can have %llu at most",
+                       (unsigned long long)ctx, m->arch->h.arch, (unsigned long long)most);
     if (p->kv_memory && per_block)
         ctx = p->kv_memory / per_block * (uint64_t)m->block_size / CTX_PAD * CTX_PAD;
     uint64_t n_blocks = (align_up(ctx, CTX_PAD) + (uint64_t)m->block_size - 1) / (uint64_t)m->block_size;
@@ -110,6 +113,8 @@ static int choose_size(struct grappa_context *c, const struct grappa_context_par
                        (unsigned long long)ctx, (unsigned long long)(n_blocks * per_block >> 20),
                        (unsigned long long)(room >> 20));
     c->n_ctx = (uint32_t)align_up(ctx, CTX_PAD);
+    if (most != 0 && c->n_ctx > most)
+        c->n_ctx = (uint32_t)most;
     /* A sequence's last block may be partly empty. */
     c->kv.n_blocks = (int32_t)n_blocks + (int32_t)p->n_seq_max;
     return 0;
@@ -308,18 +313,6 @@ static int32_t lay_out(struct grappa_context *c, const struct grappa_batch *b, s
     return used;
 }
 
-static void embed(struct grappa_context *c, int32_t token, float *row)
-{
-    const struct gguf_tensor *e = c->m->arch->embd;
-    size_t width = c->m->arch->h.n_embd;
-    quant_dequantize(e->type, e->data + (size_t)token * (e->size / e->ne[1]), width, row);
-    float scale = c->m->arch->embd_scale;
-    if (scale == 1.0f)
-        return;
-    for (size_t i = 0; i < width; i++)
-        row[i] *= scale;
-}
-
 static int bind_slice(struct grappa_context *c, int64_t rows, int64_t n_seqs, int64_t n_out, struct err *err)
 {
     struct host *t = &c->host;
@@ -380,9 +373,10 @@ static int run_slice(struct grappa_context *c, const struct grappa_batch *b, siz
     int32_t n_seqs = lay_out(c, b, first, n), out = 0;
     size_t width = c->m->arch->h.n_embd;
     for (size_t i = 0; i < n; i++) {
-        embed(c, b->token[first + i], t->embeddings + (size_t)c->row_of[i] * width);
+        int32_t row = c->row_of[i];
+        arch_embed(c->m->arch, b->token[first + i], t->pos[row], t->embeddings + (size_t)row * width);
         if (wanted(b, first + i))
-            t->out_rows[out++] = c->row_of[i];
+            t->out_rows[out++] = row;
     }
     *n_out = out;
     if (out == 0) /* a graph wants at least one; nobody will look at it */

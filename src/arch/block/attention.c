@@ -1,8 +1,10 @@
 /* Attention: Q, K and V from one product where their types allow it, norms, rotation, the device's attention.
  */
 #include "arch/block/block.h"
+#include "base/mem.h"
 
 #include <math.h>
+#include <stdlib.h>
 
 /* Order of the rows of Q or K. GGUF keeps the rotary pairs of "normal" families side by side (2i, 2i+1); the
  * graph rotates halves (i, i + n/2). Reordering the rows of Q and K alike changes no product between them.
@@ -72,6 +74,24 @@ static struct qkv project(struct net *n, ir_val x, uint32_t il, struct widths w,
     return (struct qkv){each[0], each[1], each[2]};
 }
 
+/* Keeps Q, K and V within the family's bounds. */
+static ir_val clamped(struct net *n, ir_val x)
+{
+    float most = n->h->clamp_qkv;
+    return most > 0 ? ir_clamp(n->g, x, (double)-most, (double)most) : x;
+}
+
+/* A norm of each head, with weights of its own if the file has that many. */
+static ir_val norm_heads(struct net *n, ir_val x, int64_t heads, bool required, uint32_t il, char which)
+{
+    const struct gguf_tensor *t = weights_tensor(n->w, false, NULL, "blk.%u.attn_%c_norm.weight", il, which);
+    if (!t || t->ne[1] == 1)
+        return net_norm(n, x, required, "blk.%u.attn_%c_norm", il, which);
+    ir_val w = net_vector(n, true, (uint64_t)heads, n->h->n_embd_head_k, NULL, "blk.%u.attn_%c_norm.weight",
+                          il, which);
+    return n->h->layer_norm ? ir_mul(n->g, net_standardized(n, x), w) : net_rms_norm_by(n, x, w);
+}
+
 static bool norm_is(const struct attention *a, enum qk_norm kind)
 {
     return a->qk_norm == kind;
@@ -86,15 +106,17 @@ static ir_val heads_ready(struct net *n, ir_val x, uint32_t heads, uint32_t il, 
     struct ir *g = n->g;
     int64_t size = n->h->n_embd_head_k;
     if (norm_is(a, QK_NORM_ROWS))
-        x = net_rms_norm(n, x, true, "blk.%u.attn_%c_norm", il, which);
+        x = net_norm(n, x, true, "blk.%u.attn_%c_norm", il, which);
     x = ir_reshape(g, x, 4, (int64_t[]){-1, 1, heads, size}, false);
     if (norm_is(a, QK_NORM_HEADS) || norm_is(a, QK_NORM_HEADS_OPTIONAL))
-        x = net_rms_norm(n, x, norm_is(a, QK_NORM_HEADS), "blk.%u.attn_%c_norm", il, which);
+        x = norm_heads(n, x, heads, norm_is(a, QK_NORM_HEADS), il, which);
     if (a->rope) {
         ir_val cos, sin;
         net_rope_tables(n, n->h->layer[il].swa, &cos, &sin);
         x = n->lower->rope(n, x, cos, sin, n->h->n_rot);
     }
+    if (norm_is(a, QK_NORM_PLAIN) && a->rope)
+        x = net_rms_norm_by(n, x, ir_f32(g, 1.0f));
     if (norm_is(a, QK_NORM_ROTATED_HEADS))
         x = net_rms_norm(n, x, true, "blk.%u.attn_%c_norm", il, which);
     return ir_reshape(g, x, 2, (int64_t[]){-1, heads * size}, false);
@@ -106,6 +128,24 @@ static ir_val sinks(struct net *n, uint32_t il, uint32_t heads)
     if (!t)
         return IR_NONE;
     return ir_reshape(n->g, weights_small(n->w, n->g, t, NULL), 4, (int64_t[]){1, heads, 1, 1}, false);
+}
+
+/* ALiBi (arXiv:2108.12409), with the slopes that ggml gives to heads whose number is no power of two. */
+static ir_val slopes(struct net *n, uint32_t heads)
+{
+    float max = n->h->max_alibi_bias;
+    if (max <= 0)
+        return IR_NONE;
+    uint32_t whole = 1;
+    while (whole * 2 <= heads)
+        whole *= 2;
+    float *slope = xmalloc(heads * sizeof *slope);
+    for (uint32_t i = 0; i < heads; i++)
+        slope[i] = i < whole ? powf(exp2f(-max / (float)whole), (float)(i + 1))
+                             : powf(exp2f(-max / 2 / (float)whole), (float)(2 * (i - whole) + 1));
+    ir_val v = ir_const(n->g, IR_F32, IR_SHAPE(heads), slope);
+    free(slope);
+    return v;
 }
 
 ir_val block_attention(struct net *n, ir_val x, uint32_t il, const struct attention *a)
@@ -127,15 +167,16 @@ ir_val block_attention(struct net *n, ir_val x, uint32_t il, const struct attent
                   : h->attn_scale != 0 ? h->attn_scale
                                        : 1.0f / sqrtf((float)h->n_embd_head_k);
     struct attn_call call = {
-        .q = heads_ready(n, q[0], l->n_head, il, a, 'q'),
-        .k = heads_ready(n, p.k, l->n_head_kv, il, a, 'k'),
-        .v = p.v,
+        .q = heads_ready(n, clamped(n, q[0]), l->n_head, il, a, 'q'),
+        .k = heads_ready(n, clamped(n, p.k), l->n_head_kv, il, a, 'k'),
+        .v = clamped(n, p.v),
         .il = il,
         .n_head = l->n_head,
         .n_head_kv = l->n_head_kv,
         .scale = scale,
         .window = l->swa ? h->n_swa : 0,
         .sinks = a->sinks ? sinks(n, il, l->n_head) : IR_NONE,
+        .slopes = slopes(n, l->n_head),
     };
     ir_val o = net_wanted_rows(n, il, n->lower->attention(n, &call));
     if (a->gate)

@@ -6,9 +6,16 @@
 #include "arch/net.h"
 #include "kernels/gate.h"
 
-/* RMS norm of Q and K: of each head before the rotation (if the file has its weights), of each head after
- * it, or of whole rows before it. */
-enum qk_norm { QK_NORM_NONE, QK_NORM_HEADS, QK_NORM_HEADS_OPTIONAL, QK_NORM_ROTATED_HEADS, QK_NORM_ROWS };
+/* The norm of Q and K: of each head before the rotation (if the file has its weights, which may differ by
+ * head), of each head after it, or of whole rows before it. */
+enum qk_norm {
+    QK_NORM_NONE,
+    QK_NORM_HEADS,
+    QK_NORM_HEADS_OPTIONAL,
+    QK_NORM_ROTATED_HEADS,
+    QK_NORM_PLAIN, /* of each rotated head, without weights */
+    QK_NORM_ROWS
+};
 
 struct attention {
     bool rope;
@@ -27,7 +34,9 @@ ir_val block_mla(struct net *n, ir_val x, uint32_t il);
 
 struct mlp {
     enum ir_unary act;
-    bool scale; /* the family applies "….scale" tensors here */
+    bool scale;   /* the family applies "….scale" tensors here */
+    bool no_gate; /* down(act(up(x))) */
+    bool squared; /* of that act(…)^2 */
 };
 
 /* down(act(gate(x)) * up(x)); gate and up may be one fused tensor (ffn_up with twice the rows, gate first).
@@ -42,6 +51,7 @@ struct moe {
     bool scales, biases; /* the family applies "ffn_*_exps.scale", "ffn_*_exps.bias" */
     bool shared_scales;  /* and "ffn_*_shexp.scale" */
     bool selection_bias; /* "exp_probs_b.bias", if the file has it, helps to choose, not to weigh */
+    bool weighs_input;   /* a row's weights act on what its experts read, not on what they give */
     bool normed;         /* the weights of the chosen are made to sum to 1, whatever the file says */
     enum { MOE_SHARED_NONE, MOE_SHARED_OPTIONAL, MOE_SHARED, MOE_SHARED_GATED } shared;
 };

@@ -200,7 +200,7 @@ static ir_val apart(struct net *n, ir_val x, uint32_t il, const struct sizes *s,
         .v = ir_reshape(g, part[2], 3, (int64_t[]){-1, s->heads, s->value}, false),
         .decay = decay,
         .beta = ir_unary(g, IR_SIGMOID, p.beta),
-        .norm_eps = h->norm_rms_eps,
+        .norm_eps = h->norm_eps,
     };
     ir_val y = net_wanted_rows(n, il, n->lower->delta(n, &call));
     ir_val z = ir_unary(g, IR_SWISH, net_wanted_rows(n, il, p.z));

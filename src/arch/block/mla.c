@@ -153,6 +153,7 @@ ir_val block_mla(struct net *n, ir_val x, uint32_t il)
         .n_head_kv = s.heads,
         .scale = scale_of(n),
         .sinks = IR_NONE,
+        .slopes = IR_NONE,
     };
     ir_val q = rotated(n, query(n, x, il, &s), s.heads, s.k);
     call.q = ir_reshape(n->g, q, 2, (int64_t[]){-1, (int64_t)s.heads * s.k}, false);

@@ -231,6 +231,18 @@ static ir_val shared(struct net *n, ir_val x, uint32_t il, const struct moe *m)
     return ir_mul(n->g, y, ir_unary(n->g, IR_SIGMOID, gate));
 }
 
+/* Each row once for each of its experts, times the weight: [T * used, cols], with an expert of weight 1. */
+static void weigh_input(struct net *n, struct experts_call *c)
+{
+    struct ir *g = n->g;
+    ir_val w = ir_unsqueeze(g, c->weights, 1, (int64_t[]){2});
+    ir_val x = ir_mul(g, ir_unsqueeze(g, c->x, 1, (int64_t[]){1}), w);
+    c->x = ir_reshape(g, x, 2, (int64_t[]){-1, n->h->n_embd}, false);
+    c->ids = ir_reshape(g, c->ids, 2, (int64_t[]){-1, 1}, false);
+    c->weights = ir_reshape(g, c->weights, 2, (int64_t[]){-1, 1}, false);
+    c->weights = ir_add(g, ir_mul(g, c->weights, ir_f32(g, 0.0f)), ir_f32(g, 1.0f));
+}
+
 ir_val block_moe(struct net *n, ir_val x, uint32_t il, const struct moe *m)
 {
     struct weights_experts e;
@@ -242,8 +254,14 @@ ir_val block_moe(struct net *n, ir_val x, uint32_t il, const struct moe *m)
     struct experts_call c = {.x = x, .experts = &e};
     ir_val y;
     route(n, x, il, m, &c.ids, &c.weights);
+    if (m->weighs_input)
+        weigh_input(n, &c);
     if (!n->lower->experts || !n->lower->experts(n, &c, &y))
         y = all_experts(n, &c);
+    if (m->weighs_input) {
+        ir_val each = ir_reshape(n->g, y, 3, (int64_t[]){-1, n->h->n_expert_used, n->h->n_embd}, false);
+        y = ir_reduce(n->g, IR_REDUCE_SUM, each, 1, false);
+    }
     bool optional = m->shared == MOE_SHARED_OPTIONAL;
     if (m->shared && (!optional || weights_tensor(n->w, false, NULL, "blk.%u.ffn_up_shexp.weight", il)))
         y = ir_add(n->g, y, shared(n, x, il, m));

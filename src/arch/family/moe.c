@@ -6,55 +6,24 @@
 #include <math.h>
 #include <stdio.h>
 
-struct mixture {
-    struct attention attention;
-    struct moe moe;
-    const char *ffn_norm; /* NULL: "ffn_norm" */
-};
-
-static void mixture(struct net *n, const struct mixture *m)
-{
-    const struct hparams *h = n->h;
-    const struct mlp mlp = {.act = IR_SWISH};
-    const char *ffn_norm = m->ffn_norm ? m->ffn_norm : "ffn_norm";
-    struct ir *g = n->g;
-    ir_val x = net_embeddings(n, h->embedding_scale);
-    for (uint32_t il = 0; il < h->n_layer; il++) {
-        ir_scope(g, "blk.%u", il);
-        ir_val y = block_attention(n, net_rms_norm(n, x, true, "blk.%u.attn_norm", il), il, &m->attention);
-        x = ir_add(g, net_wanted_rows(n, il, x), net_residual(n, y));
-        y = net_rms_norm(n, x, true, "blk.%u.%s", il, ffn_norm);
-        y = moe_layer(h, il) ? block_moe(n, y, il, &m->moe) : block_mlp(n, y, il, &mlp);
-        x = ir_add(g, x, net_residual(n, y));
-        ir_leave(g);
-    }
-    net_head(n, x);
-}
+#define SILU .mlp = {.act = IR_SWISH}
 
 /* ---- Qwen ---- */
 
-static void qwen2moe(struct net *n)
-{
-    mixture(n, &(struct mixture){{.rope = true}, {.shared = MOE_SHARED_GATED}, NULL});
-}
+static const struct decoder qwen2moe = {
+    .attention = {.rope = true}, SILU, .moe = {.shared = MOE_SHARED_GATED}};
+static const struct decoder qwen3moe = {
+    .attention = {.rope = true, .qk_norm = QK_NORM_HEADS}, SILU, .moe = {.scales = true, .normed = true}};
 
-static void qwen3moe(struct net *n)
-{
-    mixture(n, &(struct mixture){
-                   {.rope = true, .qk_norm = QK_NORM_HEADS}, {.scales = true, .normed = true}, NULL});
-}
-
-const struct family family_qwen2moe = {hparams_moe, qwen2moe, .experts = true};
-const struct family family_qwen3moe = {hparams_moe, qwen3moe, .experts = true};
+const struct family family_qwen2moe = {.setup = hparams_moe, .decoder = &qwen2moe, .experts = true};
+const struct family family_qwen3moe = {.setup = hparams_moe, .decoder = &qwen3moe, .experts = true};
 
 /* ---- OLMoE: Q and K are normed as whole rows ---- */
 
-static void olmoe(struct net *n)
-{
-    mixture(n, &(struct mixture){{.rope = true, .qk_norm = QK_NORM_ROWS, .no_output_bias = true}, {0}, NULL});
-}
+static const struct decoder olmoe = {
+    .attention = {.rope = true, .qk_norm = QK_NORM_ROWS, .no_output_bias = true}, SILU};
 
-const struct family family_olmoe = {hparams_moe, olmoe, .experts = true};
+const struct family family_olmoe = {.setup = hparams_moe, .decoder = &olmoe, .experts = true};
 
 /* ---- Granite: factors for embeddings, residuals, attention and logits ---- */
 
@@ -77,28 +46,21 @@ static int setup_granite(struct hparams *h, const struct gguf *g, struct err *er
     return h->n_expert ? hparams_moe(h, g, err) : 0;
 }
 
-static void granite_with(struct net *n, bool rope)
-{
-    mixture(n, &(struct mixture){{.rope = rope}, {.normed = true, .shared = MOE_SHARED_OPTIONAL}, NULL});
-}
-
 /* Granite 4's dense models don't rotate, which the file says with this key. */
-static void granite(struct net *n)
+static int setup_granite_dense(struct hparams *h, const struct gguf *g, struct err *err)
 {
     bool rope = true;
-    struct err err = ERR_INIT;
-    if (hparams_bool(n->h, n->file, "rope.scaling.finetuned", &rope, &err) < 0)
-        ir_fail(n->g, "%s", err.text);
-    granite_with(n, rope);
+    if (hparams_bool(h, g, "rope.scaling.finetuned", &rope, err) < 0)
+        return -1;
+    h->no_rope = !rope;
+    return setup_granite(h, g, err);
 }
 
-static void granitemoe(struct net *n)
-{
-    granite_with(n, true);
-}
+static const struct decoder granite = {
+    .attention = {.rope = true}, SILU, .moe = {.normed = true, .shared = MOE_SHARED_OPTIONAL}};
 
-const struct family family_granite = {setup_granite, granite, .experts = true};
-const struct family family_granitemoe = {setup_granite, granitemoe, .experts = true};
+const struct family family_granite = {.setup = setup_granite_dense, .decoder = &granite, .experts = true};
+const struct family family_granitemoe = {.setup = setup_granite, .decoder = &granite, .experts = true};
 
 /* ---- ERNIE 4.5 ---- */
 
@@ -112,12 +74,10 @@ static int setup_ernie(struct hparams *h, const struct gguf *g, struct err *err)
     return hparams_moe(h, g, err);
 }
 
-static void ernie(struct net *n)
-{
-    mixture(n, &(struct mixture){{.rope = true, .no_output_bias = true},
-                                 {.normed = true, .selection_bias = true, .shared = MOE_SHARED_OPTIONAL},
-                                 NULL});
-}
+static const struct decoder ernie = {
+    .attention = {.rope = true, .no_output_bias = true},
+    SILU,
+    .moe = {.normed = true, .selection_bias = true, .shared = MOE_SHARED_OPTIONAL}};
 
 /* What the file says of experts doesn't count in the dense family. */
 static int setup_ernie_dense(struct hparams *h, const struct gguf *g, struct err *err)
@@ -128,8 +88,8 @@ static int setup_ernie_dense(struct hparams *h, const struct gguf *g, struct err
     return 0;
 }
 
-const struct family family_ernie4_5 = {setup_ernie_dense, ernie, .experts = true};
-const struct family family_ernie4_5_moe = {setup_ernie, ernie, .experts = true};
+const struct family family_ernie4_5 = {.setup = setup_ernie_dense, .decoder = &ernie, .experts = true};
+const struct family family_ernie4_5_moe = {.setup = setup_ernie, .decoder = &ernie, .experts = true};
 
 /* ---- GLM 4.5, Ling 2: the router's habits are in the file ---- */
 
@@ -138,27 +98,60 @@ static int setup_glm4moe(struct hparams *h, const struct gguf *g, struct err *er
     return hparams_moe(h, g, err) < 0 ? -1 : hparams_moe_router(h, g, MOE_SIGMOID, err);
 }
 
-static void glm4moe(struct net *n)
-{
-    mixture(n, &(struct mixture){{.rope = true, .qk_norm = QK_NORM_HEADS_OPTIONAL, .no_output_bias = true},
-                                 {.selection_bias = true, .shared = MOE_SHARED_OPTIONAL},
-                                 "post_attention_norm"});
-}
+static const struct decoder glm4moe = {
+    .attention = {.rope = true, .qk_norm = QK_NORM_HEADS_OPTIONAL, .no_output_bias = true},
+    SILU,
+    .moe = {.selection_bias = true, .shared = MOE_SHARED_OPTIONAL},
+    .ffn_norm = "post_attention_norm"};
 
 static int setup_from_file(struct hparams *h, const struct gguf *g, struct err *err)
 {
     return hparams_moe(h, g, err) < 0 ? -1 : hparams_moe_router(h, g, 0, err);
 }
 
-static void bailingmoe2(struct net *n)
+static int setup_from_file_or_softmax(struct hparams *h, const struct gguf *g, struct err *err)
 {
-    mixture(n, &(struct mixture){{.rope = true, .qk_norm = QK_NORM_HEADS},
-                                 {.selection_bias = true, .shared = MOE_SHARED},
-                                 NULL});
+    return hparams_moe(h, g, err) < 0 ? -1 : hparams_moe_router(h, g, MOE_SOFTMAX, err);
 }
 
-const struct family family_glm4moe = {setup_glm4moe, glm4moe, .experts = true};
-const struct family family_bailingmoe2 = {setup_from_file, bailingmoe2, .experts = true};
+/* The router is a softmax, whatever else. */
+static int setup_softmax(struct hparams *h, const struct gguf *g, struct err *err)
+{
+    if (setup_from_file_or_softmax(h, g, err) < 0)
+        return -1;
+    h->moe_gating = MOE_SOFTMAX;
+    return 0;
+}
+
+static int setup_bailingmoe(struct hparams *h, const struct gguf *g, struct err *err)
+{
+    if (setup_softmax(h, g, err) < 0)
+        return -1;
+    h->n_layer_dense = 0;
+    h->attn_scale = 1.0f / sqrtf((float)h->n_rot);
+    return 0;
+}
+
+/* The weights are as the router gives them. */
+static int setup_deepseek(struct hparams *h, const struct gguf *g, struct err *err)
+{
+    if (setup_softmax(h, g, err) < 0)
+        return -1;
+    h->moe_norm = false;
+    return 0;
+}
+
+static const struct decoder bailingmoe2 = {.attention = {.rope = true, .qk_norm = QK_NORM_HEADS},
+                                           SILU,
+                                           .moe = {.selection_bias = true, .shared = MOE_SHARED}};
+static const struct decoder bailingmoe = {.attention = {.rope = true}, SILU, .moe = {.shared = MOE_SHARED}};
+
+const struct family family_glm4moe = {.setup = setup_glm4moe, .decoder = &glm4moe, .experts = true};
+const struct family family_bailingmoe2 = {.setup = setup_from_file, .decoder = &bailingmoe2, .experts = true};
+const struct family family_dots1 = {
+    .setup = setup_from_file_or_softmax, .decoder = &bailingmoe2, .experts = true};
+const struct family family_bailingmoe = {.setup = setup_bailingmoe, .decoder = &bailingmoe, .experts = true};
+const struct family family_deepseek = {.setup = setup_deepseek, .decoder = &bailingmoe, .experts = true};
 
 /* ---- Hunyuan: heads are normed after the rotation ---- */
 
@@ -173,15 +166,12 @@ static int setup_hunyuan_dense(struct hparams *h, const struct gguf *g, struct e
     return 0;
 }
 
-static void hunyuan(struct net *n)
-{
-    mixture(n, &(struct mixture){{.rope = true, .qk_norm = QK_NORM_ROTATED_HEADS},
-                                 {.normed = true, .shared = MOE_SHARED},
-                                 NULL});
-}
+static const struct decoder hunyuan = {.attention = {.rope = true, .qk_norm = QK_NORM_ROTATED_HEADS},
+                                       SILU,
+                                       .moe = {.normed = true, .shared = MOE_SHARED}};
 
-const struct family family_hunyuan_dense = {.setup = setup_hunyuan_dense, .build = hunyuan};
-const struct family family_hunyuan_moe = {hparams_moe, hunyuan, .experts = true};
+const struct family family_hunyuan_dense = {.setup = setup_hunyuan_dense, .decoder = &hunyuan};
+const struct family family_hunyuan_moe = {.setup = hparams_moe, .decoder = &hunyuan, .experts = true};
 
 /* ---- MiniMax M2 ---- */
 
@@ -194,14 +184,12 @@ static int setup_minimax(struct hparams *h, const struct gguf *g, struct err *er
     return 0;
 }
 
-static void minimax_m2(struct net *n)
-{
-    mixture(n, &(struct mixture){{.rope = true, .qk_norm = QK_NORM_ROWS, .no_output_bias = true},
-                                 {.normed = true, .selection_bias = true},
-                                 NULL});
-}
+static const struct decoder minimax_m2 = {
+    .attention = {.rope = true, .qk_norm = QK_NORM_ROWS, .no_output_bias = true},
+    SILU,
+    .moe = {.normed = true, .selection_bias = true}};
 
-const struct family family_minimax_m2 = {setup_minimax, minimax_m2, .experts = true};
+const struct family family_minimax_m2 = {.setup = setup_minimax, .decoder = &minimax_m2, .experts = true};
 
 /* ---- gpt-oss: sinks, every other layer with a window, biases everywhere, a clamped gate ---- */
 
@@ -217,11 +205,46 @@ static int setup_gpt_oss(struct hparams *h, const struct gguf *g, struct err *er
     return hparams_moe(h, g, err);
 }
 
-static void gpt_oss(struct net *n)
+static const struct decoder gpt_oss = {.attention = {.rope = true, .sinks = true},
+                                       SILU,
+                                       .moe = {.act = GATE_SWIGLU_OAI, .biases = true},
+                                       .ffn_norm = "post_attention_norm"};
+
+const struct family family_gpt_oss = {.setup = setup_gpt_oss, .decoder = &gpt_oss, .experts = true};
+
+/* ---- Llama 4 ---- */
+
+/* Layers that rotate see only their own stretch of so many positions, and the others' queries grow with the
+ * position from there on. Up to it nothing of that shows, and longer contexts are refused. */
+enum { LLAMA4_CHUNK = 8192 };
+
+static int setup_llama4(struct hparams *h, const struct gguf *g, struct err *err)
 {
-    mixture(n, &(struct mixture){{.rope = true, .sinks = true},
-                                 {.act = GATE_SWIGLU_OAI, .biases = true},
-                                 "post_attention_norm"});
+    if (hparams_u32(h, g, "interleave_moe_layer_step", &h->moe_step, err) < 0 ||
+        hparams_f32(h, g, "expert_weights_scale", &h->moe_scale, err) < 0)
+        return -1;
+    if (h->moe_step == 0)
+        return err_set(err, ERR_FORMAT, "key %s.interleave_moe_layer_step: 0 is out of range", h->arch);
+    if (h->n_ctx_train > LLAMA4_CHUNK)
+        h->n_ctx_train = LLAMA4_CHUNK;
+    h->moe_gating = MOE_SIGMOID;
+    return hparams_moe(h, g, err);
 }
 
-const struct family family_gpt_oss = {setup_gpt_oss, gpt_oss, .experts = true};
+static void llama4(struct net *n)
+{
+    const struct hparams *h = n->h;
+    uint32_t window = 1;
+    struct err err = ERR_INIT;
+    if (hparams_u32(h, n->file, "attention.sliding_window", &window, &err) < 0)
+        ir_fail(n->g, "%s", err.text);
+    n->model->n_ctx_max = LLAMA4_CHUNK;
+    decoder_build(
+        n, &(struct decoder){
+               .attention = {.rope = true, .qk_norm = h->n_expert == 128 ? QK_NORM_NONE : QK_NORM_PLAIN},
+               SILU,
+               .moe = {.weighs_input = true, .shared = MOE_SHARED},
+               .no_rope_step = window == 0 ? h->n_layer : 4});
+}
+
+const struct family family_llama4 = {.setup = setup_llama4, .build = llama4, .experts = true};
