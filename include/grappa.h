@@ -31,7 +31,7 @@ typedef int32_t grappa_token;
 struct grappa_err {
     int exit_status; /* for a command line: 1 failure at run time, 2 wrong usage; 0: no error */
     int http_status; /* for a server */
-    char text[512];  /* one line, UTF-8 */
+    char text[2048]; /* one line, UTF-8 */
 };
 
 /* OpenVINO's version text, "2026.4.1-…". */

@@ -26,7 +26,7 @@ enum err_code {
 
 struct err {
     enum err_code code;
-    char text[512]; /* one line of UTF-8, no newline; cut at a character boundary when longer */
+    char text[2048]; /* one line of UTF-8, no newline; cut at a character boundary when longer */
 };
 
 #define ERR_INIT                                                                                             \

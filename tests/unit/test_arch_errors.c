@@ -254,7 +254,7 @@ static void test_recurrent_layers(void **state)
 static void test_architectures(void **state)
 {
     (void)state;
-    char text[512];
+    char text[2048];
     snprintf(text, sizeof text, "architecture \"perceptron\" can't run yet; these can: %s", arch_names());
     expect(read_model("llama"), "general.architecture=str:perceptron", text);
     expect(read_model("llama"), "general.architecture=str:", "architecture \"\" can't run yet");
