@@ -68,6 +68,8 @@ static const char *eps_key(const struct hparams *h)
 static int read_fields(struct hparams *h, const struct gguf *g, struct err *err)
 {
     int has_eps = hparams_f32(h, g, eps_key(h), &h->norm_eps, err);
+    if (has_eps == 0 && !h->layer_norm) /* some files have it under the other name */
+        has_eps = hparams_f32(h, g, "attention.layer_norm_epsilon", &h->norm_eps, err);
     if (has_eps < 0)
         return -1;
     for (size_t i = 0; i < sizeof fields / sizeof *fields; i++) {
@@ -260,7 +262,7 @@ int hparams_swa_pattern(struct hparams *h, const struct gguf *g, uint32_t patter
     return 0;
 }
 
-int hparams_recurrent(struct hparams *h, const struct gguf *g, struct err *err)
+static int read_ssm(struct hparams *h, const struct gguf *g, size_t n, struct err *err)
 {
     const struct {
         const char *key;
@@ -270,7 +272,7 @@ int hparams_recurrent(struct hparams *h, const struct gguf *g, struct err *err)
         {"ssm.state_size", &h->ssm_state, 4096},      {"ssm.time_step_rank", &h->ssm_heads, 1 << 16},
         {"ssm.group_count", &h->ssm_groups, 1 << 16},
     };
-    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+    for (size_t i = 0; i < n; i++) {
         int found = hparams_u32(h, g, sizes[i].key, sizes[i].out, err);
         if (found < 0)
             return -1;
@@ -280,6 +282,18 @@ int hparams_recurrent(struct hparams *h, const struct gguf *g, struct err *err)
             return err_set(err, ERR_FORMAT, "key %s.%s: %u is out of range", h->arch, sizes[i].key,
                            *sizes[i].out);
     }
+    return 0;
+}
+
+int hparams_recurrent1(struct hparams *h, const struct gguf *g, struct err *err)
+{
+    return read_ssm(h, g, 4, err);
+}
+
+int hparams_recurrent(struct hparams *h, const struct gguf *g, struct err *err)
+{
+    if (read_ssm(h, g, 5, err) < 0)
+        return -1;
     if (h->ssm_inner % h->ssm_heads != 0 || h->ssm_heads % h->ssm_groups != 0)
         return err_set(err, ERR_FORMAT, "%u channels can't be split over %u heads in %u groups", h->ssm_inner,
                        h->ssm_heads, h->ssm_groups);

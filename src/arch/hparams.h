@@ -77,7 +77,9 @@ int hparams_read(struct hparams *h, const struct gguf *g, bool layer_norm, struc
  * key the number is `pattern`. */
 int hparams_swa_pattern(struct hparams *h, const struct gguf *g, uint32_t pattern, struct err *err);
 
-/* Reads the sizes of recurrent layers and checks them. */
+/* Reads the sizes of recurrent layers and checks them; of Mamba 1, ssm_heads is the width that steps come out
+ * of, and there are no groups. */
+int hparams_recurrent1(struct hparams *h, const struct gguf *g, struct err *err);
 int hparams_recurrent(struct hparams *h, const struct gguf *g, struct err *err);
 /* Marks the recurrent layers: by the key attention.recurrent_layers (a flag for each), or all but every n-th
  * layer, n by the key full_attention_interval, else 4. */

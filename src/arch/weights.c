@@ -323,8 +323,10 @@ static const float *kept_values(struct weights *w, struct ir *g, const struct gg
 int weights_experts(struct weights *w, struct ir *g, const struct weights_experts *x)
 {
     struct experts e = {.n = x->n, .cols = x->cols, .ff = x->ff, .act = x->act};
-    e.fused = !x->stack[WEIGHTS_GATE];
-    if (!in_blocks(&e.gate_up, e.fused ? 1 : 2, x->stack + (e.fused ? WEIGHTS_UP : WEIGHTS_GATE), NULL) ||
+    bool up_alone = !x->stack[WEIGHTS_GATE];
+    e.single = x->single;
+    e.fused = up_alone && !x->single;
+    if (!in_blocks(&e.gate_up, up_alone ? 1 : 2, x->stack + (up_alone ? WEIGHTS_UP : WEIGHTS_GATE), NULL) ||
         !in_blocks(&e.down, 1, x->stack + WEIGHTS_DOWN, NULL))
         return -1;
     struct experts_after *after[] = {&e.after_gate, &e.after_up, &e.after_down};

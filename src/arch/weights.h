@@ -66,7 +66,8 @@ struct weights_experts {
     uint32_t n;
     uint64_t cols, ff; /* gate and up: cols -> ff, down: ff -> cols */
     enum gate act;
-    /* Without gate, up holds both: of each expert the gate's rows first. */
+    bool single; /* up is its own gate */
+    /* Without gate, up holds both (of each expert the gate's rows first), unless it is its own. */
     const struct gguf_tensor *stack[WEIGHTS_N_STACKS];
     /* What acts on each product: a factor for an expert [n], a bias [n][rows]; NULL: nothing. */
     const struct gguf_tensor *scale[WEIGHTS_N_STACKS], *bias[WEIGHTS_N_STACKS];

@@ -171,12 +171,14 @@ static void gate_up(const struct experts_run *r, uint32_t expert, size_t first, 
     for (size_t at = first; at < last; at += width) {
         size_t n = last - at < width ? last - at : width;
         linear_multiply_to(&e->gate_up, m, x, gate_at + at, gate_at + at + n, gate + at, ff);
-        linear_multiply_to(&e->gate_up, m, x, up_at + at, up_at + at + n, up + at, ff);
+        if (!e->single)
+            linear_multiply_to(&e->gate_up, m, x, up_at + at, up_at + at + n, up + at, ff);
         for (size_t i = 0; i < m; i++) {
             float *g = gate + i * ff + at, *u = up + i * ff + at;
-            apply(&e->after_gate, expert, ff, at, g, n);
-            apply(&e->after_up, expert, ff, at, u, n);
-            gate_rows(e->act, g, u, g, n);
+            apply(e->single ? &e->after_up : &e->after_gate, expert, ff, at, g, n);
+            if (!e->single)
+                apply(&e->after_up, expert, ff, at, u, n);
+            gate_rows(e->act, g, e->single ? g : u, g, n);
         }
     }
 }

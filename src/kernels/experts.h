@@ -26,6 +26,7 @@ struct experts {
     uint64_t cols;         /* of x and y */
     uint64_t ff;           /* rows of gate and of up, columns of down */
     bool fused;            /* gate_up is one tensor: of each expert the gate's rows, then up's */
+    bool single;           /* there is no gate: up is its own, so that GATE_RELU gives relu(up(x))^2 */
     enum gate act;         /* of gate and up */
     struct linear gate_up; /* cols -> the stacks' rows, gate's part first */
     struct linear down;    /* ff -> n * cols rows */

@@ -52,6 +52,12 @@ EACH_ISA static void gelu_tanh(const float *gate, const float *up, float *out, s
     }
 }
 
+EACH_ISA static void relu(const float *gate, const float *up, float *out, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        out[i] = (gate[i] > 0 ? gate[i] : 0) * up[i];
+}
+
 EACH_ISA static void swiglu_oai(const float *gate, const float *up, float *out, size_t n)
 {
     const float alpha = 1.702f, limit = 7.0f;
@@ -67,6 +73,7 @@ void gate_rows(enum gate act, const float *gate, const float *up, float *out, si
     static void (*const acts[])(const float *, const float *, float *, size_t) = {
         [GATE_SILU] = silu,
         [GATE_GELU_TANH] = gelu_tanh,
+        [GATE_RELU] = relu,
         [GATE_SWIGLU_OAI] = swiglu_oai,
     };
     acts[act](gate, up, out, n);

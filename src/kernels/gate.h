@@ -13,6 +13,7 @@ enum gate {
     GATE_SILU,       /* x * sigmoid(x) */
     GATE_GELU_TANH,  /* x / 2 * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 x^3))); Hendrycks and Gimpel,
                         arXiv:1606.08415 */
+    GATE_RELU,       /* x or 0 */
     GATE_SWIGLU_OAI, /* x * sigmoid(1.702 x) with x at most 7, times 1 + up with up within -7 … 7: gpt-oss */
 };
 

@@ -48,6 +48,7 @@ ir_val block_mlp_shared(struct net *n, ir_val x, uint32_t il, const struct mlp *
 
 struct moe {
     enum gate act;
+    bool no_gate;        /* experts, and what all rows share, are down(relu(up(x))^2) */
     bool scales, biases; /* the family applies "ffn_*_exps.scale", "ffn_*_exps.bias" */
     bool shared_scales;  /* and "ffn_*_shexp.scale" */
     bool selection_bias; /* "exp_probs_b.bias", if the file has it, helps to choose, not to weigh */
@@ -82,5 +83,7 @@ ir_val block_deltanet(struct net *n, ir_val x, uint32_t il, const struct deltane
 
 /* Mamba 2. */
 ir_val block_mamba(struct net *n, ir_val x, uint32_t il);
+/* Mamba 1; with `normed` the step, B and C are normed even where the file has no weights for that. */
+ir_val block_mamba1(struct net *n, ir_val x, uint32_t il, bool normed);
 
 #endif

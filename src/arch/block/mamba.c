@@ -1,5 +1,5 @@
 /* The Mamba 2 mixer: x, B and C through a short convolution, a state for each head that decays at a rate of
- * its own, a gate, and a norm in groups. Mamba 1, whose decay differs within a head, is another operation. */
+ * its own, a gate, and a norm in groups. */
 #include "arch/block/block.h"
 
 /* A tensor of one number for each head, [1, heads] or [heads]. */

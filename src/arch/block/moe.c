@@ -1,4 +1,5 @@
-/* Mixture of experts: a router chooses some of many small MLPs for each row. */
+/* Mixture of experts: a router chooses some of many small MLPs for each row. They may work on rows that are
+ * narrower than the stream (Nemotron 3's latent experts). */
 #include "arch/block/block.h"
 
 #include <float.h>
@@ -33,12 +34,14 @@ static const struct gguf_tensor *stack(struct net *n, bool required, uint64_t ro
     return t;
 }
 
-static bool find_experts(struct net *n, uint32_t il, const struct moe *m, struct weights_experts *e)
+static bool find_experts(struct net *n, uint32_t il, const struct moe *m, uint64_t cols,
+                         struct weights_experts *e)
 {
     static const char *const names[] = {"gate", "up", "down"};
-    uint64_t cols = n->h->n_embd, rows;
-    *e = (struct weights_experts){.n = n->h->n_expert, .cols = cols, .act = m->act};
-    const struct gguf_tensor *both = stack(n, false, 0, cols, "gate_up", il);
+    uint64_t rows;
+    *e = (struct weights_experts){
+        .n = n->h->n_expert, .cols = cols, .act = m->no_gate ? GATE_RELU : m->act, .single = m->no_gate};
+    const struct gguf_tensor *both = m->no_gate ? NULL : stack(n, false, 0, cols, "gate_up", il);
     const struct gguf_tensor *up = both ? both : stack(n, true, 0, cols, "up", il);
     if (!up)
         return false;
@@ -52,9 +55,9 @@ static bool find_experts(struct net *n, uint32_t il, const struct moe *m, struct
     }
     e->ff = both ? both->ne[1] / 2 : up->ne[1];
     e->stack[WEIGHTS_UP] = up;
-    e->stack[WEIGHTS_GATE] = both ? NULL : stack(n, true, e->ff, cols, "gate", il);
+    e->stack[WEIGHTS_GATE] = both || m->no_gate ? NULL : stack(n, true, e->ff, cols, "gate", il);
     e->stack[WEIGHTS_DOWN] = stack(n, true, cols, e->ff, "down", il);
-    for (int i = 0; i < WEIGHTS_N_STACKS; i++) {
+    for (int i = m->no_gate ? WEIGHTS_UP : WEIGHTS_GATE; i < WEIGHTS_N_STACKS; i++) {
         rows = i == WEIGHTS_DOWN ? cols : e->ff;
         if (m->scales)
             e->scale[i] = net_matrix(n, false, 1, e->n, "blk.%u.ffn_%s_exps.scale", il,
@@ -62,7 +65,7 @@ static bool find_experts(struct net *n, uint32_t il, const struct moe *m, struct
         if (m->biases)
             e->bias[i] = net_matrix(n, false, e->n, rows, "blk.%u.ffn_%s_exps.bias", il, names[i]);
     }
-    return (both || e->stack[WEIGHTS_GATE]) && e->stack[WEIGHTS_DOWN];
+    return (both || m->no_gate || e->stack[WEIGHTS_GATE]) && e->stack[WEIGHTS_DOWN];
 }
 
 /* ---- router ---- */
@@ -177,6 +180,8 @@ static ir_val gated(struct net *n, enum gate act, ir_val gate, ir_val up)
     switch (act) {
     case GATE_GELU_TANH:
         return ir_mul(g, ir_unary(g, IR_GELU_TANH, gate), up);
+    case GATE_RELU:
+        return ir_mul(g, ir_unary(g, IR_RELU, gate), up);
     case GATE_SWIGLU_OAI: {
         ir_val x = ir_binary(g, IR_MIN, gate, ir_f32(g, 7.0f));
         ir_val s = ir_mul(g, x, ir_unary(g, IR_SIGMOID, ir_mul(g, x, ir_f32(g, 1.702f))));
@@ -202,6 +207,8 @@ static ir_val all_experts(struct net *n, const struct experts_call *c)
     if (e->stack[WEIGHTS_GATE]) {
         gate = batched(n, x, e, WEIGHTS_GATE);
         up = batched(n, x, e, WEIGHTS_UP);
+    } else if (e->single) {
+        gate = up = batched(n, x, e, WEIGHTS_UP);
     } else {
         ir_val both[2];
         ir_split(g, batched(n, x, e, WEIGHTS_UP), 2, 2, NULL, both);
@@ -224,7 +231,11 @@ static ir_val all_experts(struct net *n, const struct experts_call *c)
 
 static ir_val shared(struct net *n, ir_val x, uint32_t il, const struct moe *m)
 {
-    ir_val y = block_mlp_shared(n, x, il, &(struct mlp){.act = IR_SWISH, .scale = m->shared_scales});
+    ir_val y = block_mlp_shared(n, x, il,
+                                &(struct mlp){.act = m->no_gate ? IR_RELU : IR_SWISH,
+                                              .scale = m->shared_scales,
+                                              .no_gate = m->no_gate,
+                                              .squared = m->no_gate});
     if (m->shared != MOE_SHARED_GATED)
         return y;
     ir_val gate = net_linear_named(n, x, NET_SCALE, 1, n->h->n_embd, "blk.%u.ffn_gate_inp_shexp", il);
@@ -247,12 +258,16 @@ ir_val block_moe(struct net *n, ir_val x, uint32_t il, const struct moe *m)
 {
     struct weights_experts e;
     ir_scope(n->g, "moe");
-    if (!find_experts(n, il, m, &e)) {
+    const struct gguf_tensor *latent = weights_tensor(n->w, false, NULL, "blk.%u.ffn_latent_down.weight", il);
+    uint64_t width = n->h->n_embd, cols = latent ? latent->ne[1] : width;
+    if (!find_experts(n, il, m, cols, &e)) {
         ir_leave(n->g);
         return IR_NONE;
     }
     struct experts_call c = {.x = x, .experts = &e};
     ir_val y;
+    if (latent)
+        c.x = net_linear_named(n, x, NET_SCALE, cols, width, "blk.%u.ffn_latent_down", il);
     route(n, x, il, m, &c.ids, &c.weights);
     if (m->weighs_input)
         weigh_input(n, &c);
@@ -262,6 +277,8 @@ ir_val block_moe(struct net *n, ir_val x, uint32_t il, const struct moe *m)
         ir_val each = ir_reshape(n->g, y, 3, (int64_t[]){-1, n->h->n_expert_used, n->h->n_embd}, false);
         y = ir_reduce(n->g, IR_REDUCE_SUM, each, 1, false);
     }
+    if (latent)
+        y = net_linear_named(n, y, NET_SCALE, width, cols, "blk.%u.ffn_latent_up", il);
     bool optional = m->shared == MOE_SHARED_OPTIONAL;
     if (m->shared && (!optional || weights_tensor(n->w, false, NULL, "blk.%u.ffn_up_shexp.weight", il)))
         y = ir_add(n->g, y, shared(n, x, il, m));

@@ -1,5 +1,6 @@
 /* Mamba 2 and the hybrids that mix it with attention: Granite 4 layer by layer, Falcon H1 side by side in
- * each layer, Nemotron H with its feed-forward blocks as layers of their own. */
+ * each layer, Nemotron H with its feed-forward blocks or experts as layers of their own. And Mamba 1, with
+ * Jamba, its hybrid. */
 #include "arch/family/family.h"
 
 /* ---- mamba2 ---- */
@@ -103,41 +104,99 @@ static int setup_nemotron(struct hparams *h, const struct gguf *g, struct err *e
         return -1;
     for (uint32_t il = 0; il < h->n_layer; il++)
         h->layer[il].recurrent = h->layer[il].n_head_kv == 0 && h->layer[il].n_ff == 0;
+    if (h->n_expert == 0)
+        return 0;
+    if (hparams_moe(h, g, err) < 0 || hparams_moe_router(h, g, MOE_SIGMOID, err) < 0)
+        return -1;
+    h->moe_gating = MOE_SIGMOID;
     return 0;
-}
-
-/* down(relu(up x)^2) */
-static ir_val squared_relu(struct net *n, ir_val x, uint32_t il)
-{
-    struct ir *g = n->g;
-    uint64_t ff = n->h->layer[il].n_ff, cols = n->h->n_embd;
-    ir_scope(g, "ffn");
-    ir_val y = net_linear_named(n, net_wanted_rows(n, il, x), NET_BIAS_SCALE, ff, cols, "blk.%u.ffn_up", il);
-    y = ir_unary(g, IR_RELU, y);
-    y = net_linear_named(n, ir_mul(g, y, y), NET_BIAS_SCALE, cols, ff, "blk.%u.ffn_down", il);
-    ir_leave(g);
-    return y;
 }
 
 static void nemotron(struct net *n)
 {
     struct ir *g = n->g;
     const struct attention a = {0};
+    const struct mlp mlp = {.act = IR_RELU, .scale = true, .no_gate = true, .squared = true};
+    const struct moe moe = {
+        .no_gate = true, .scales = true, .shared_scales = true, .selection_bias = true, .shared = MOE_SHARED};
     ir_val x = net_embeddings(n, 1.0f);
     for (uint32_t il = 0; il < n->h->n_layer; il++) {
         const struct hparams_layer *l = &n->h->layer[il];
         ir_scope(g, "blk.%u", il);
         ir_val y = net_rms_norm(n, x, true, "blk.%u.attn_norm", il);
-        y = l->recurrent ? block_mamba(n, y, il)
-            : l->n_ff    ? squared_relu(n, y, il)
-                         : block_attention(n, y, il, &a);
+        if (l->recurrent)
+            y = block_mamba(n, y, il);
+        else if (l->n_ff == 0)
+            y = block_attention(n, y, il, &a);
+        else
+            y = n->h->n_expert ? block_moe(n, net_wanted_rows(n, il, y), il, &moe)
+                               : block_mlp(n, net_wanted_rows(n, il, y), il, &mlp);
         x = ir_add(g, net_wanted_rows(n, il, x), y);
         ir_leave(g);
     }
     net_head(n, x);
 }
 
+/* ---- mamba, jamba ---- */
+
+static int setup_mamba1(struct hparams *h, const struct gguf *g, struct err *err)
+{
+    for (uint32_t il = 0; il < h->n_layer; il++)
+        h->layer[il].recurrent = true;
+    return hparams_recurrent1(h, g, err);
+}
+
+static void mamba1(struct net *n)
+{
+    struct ir *g = n->g;
+    bool normed = false;
+    struct err err = ERR_INIT;
+    if (hparams_bool(n->h, n->file, "ssm.dt_b_c_rms", &normed, &err) < 0)
+        ir_fail(g, "%s", err.text);
+    ir_val x = net_embeddings(n, 1.0f);
+    for (uint32_t il = 0; il < n->h->n_layer; il++) {
+        ir_scope(g, "blk.%u", il);
+        ir_val y = block_mamba1(n, net_rms_norm(n, x, true, "blk.%u.attn_norm", il), il, normed);
+        x = ir_add(g, net_wanted_rows(n, il, x), y);
+        ir_leave(g);
+    }
+    net_head(n, x);
+}
+
+static int setup_jamba(struct hparams *h, const struct gguf *g, struct err *err)
+{
+    if (hparams_recurrent1(h, g, err) < 0)
+        return -1;
+    for (uint32_t il = 0; il < h->n_layer; il++)
+        h->layer[il].recurrent = h->layer[il].n_head_kv == 0;
+    return h->n_expert ? hparams_moe(h, g, err) : 0;
+}
+
+/* Which layers have experts shows in the tensors. */
+static void jamba(struct net *n)
+{
+    struct ir *g = n->g;
+    const struct hparams *h = n->h;
+    const struct attention a = {0};
+    const struct mlp m = {.act = IR_SWISH};
+    const struct moe experts = {0};
+    ir_val x = net_embeddings(n, 1.0f);
+    for (uint32_t il = 0; il < h->n_layer; il++) {
+        ir_scope(g, "blk.%u", il);
+        ir_val y = net_rms_norm(n, x, true, "blk.%u.attn_norm", il);
+        y = h->layer[il].recurrent ? block_mamba1(n, y, il, false) : block_attention(n, y, il, &a);
+        x = ir_add(g, net_wanted_rows(n, il, x), y);
+        y = net_rms_norm(n, x, true, "blk.%u.ffn_norm", il);
+        bool routed = h->n_expert && weights_tensor(n->w, false, NULL, "blk.%u.ffn_gate_inp.weight", il);
+        x = ir_add(g, x, routed ? block_moe(n, y, il, &experts) : block_mlp(n, y, il, &m));
+        ir_leave(g);
+    }
+    net_head(n, x);
+}
+
+const struct family family_mamba = {setup_mamba1, mamba1, .experts = false};
+const struct family family_jamba = {setup_jamba, jamba, .experts = true};
 const struct family family_mamba2 = {setup, mamba2, .experts = false};
 const struct family family_granitehybrid = {setup_granite, granite, .experts = true};
 const struct family family_falcon_h1 = {setup_falcon, falcon, .experts = false};
-const struct family family_nemotron_h = {setup_nemotron, nemotron, .experts = false};
+const struct family family_nemotron_h = {setup_nemotron, nemotron, .experts = true};
