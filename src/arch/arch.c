@@ -4,6 +4,7 @@
 #include "arch/family/family.h"
 #include "base/mem.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -165,6 +166,7 @@ struct arch_model *arch_build(const struct gguf *g, const struct arch_options *o
         .lower = lower,
         .model = m,
         .rope_order = rope_order(arch, g),
+        .q_growth = IR_NONE,
         .rope_cos = {IR_NONE, IR_NONE},
         .rope_sin = {IR_NONE, IR_NONE},
     };
@@ -195,6 +197,14 @@ void arch_free(struct arch_model *m)
 static const uint8_t *row_of(const struct gguf_tensor *t, int32_t i)
 {
     return (const uint8_t *)t->data + (size_t)i * (t->size / t->ne[1]);
+}
+
+void arch_q_growth(const struct arch_model *m, const int32_t *pos, size_t n, float *factors)
+{
+    for (size_t i = 0; i < n; i++) {
+        double times = floor((double)((float)pos[i] / (float)m->h.q_growth_from));
+        factors[i] = (float)(log(times + 1.0) * (double)m->h.q_growth + 1.0);
+    }
 }
 
 void arch_embed(const struct arch_model *m, int32_t token, int32_t pos, float *row)

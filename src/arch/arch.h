@@ -4,6 +4,7 @@
  * The graph's inputs (T rows in a step, B sequences, N blocks, R wanted rows):
  *   embeddings f32 [T, n_embd]          the tokens' rows of token_embd, looked up on the host
  *   rope.cos, rope.sin f32 [T,1,1,n_rot]   and rope_swa.… where sliding-window layers rotate otherwise
+ *   q_growth f32 [T,1]                  factors of queries, by position, where a family has them
  *   out_rows i32 [R]
  *   paged: past_lens i32 [B], subsequence_begins i32 [B+1], block_indices i32 [N], block_indices_begins i32
  * [B+1], max_context_len i32 scalar; key_cache.L, value_cache.L: type and shape asked of the compiled graph
@@ -53,9 +54,10 @@ struct arch_model {
     float embd_scale;                    /* … times this */
     const struct gguf_tensor *positions; /* NULL, or rows to add, by position */
     uint32_t n_ctx_max;                  /* no position reaches it; 0: any may be */
-    struct rope rope[2];                 /* of full and of sliding-window layers */
-    bool rope_used[2];                   /* whether the graph has the tables' inputs */
-    float *rope_factors[3];              /* owned: short or only ones, long ones */
+    bool q_growth_used;
+    struct rope rope[2];    /* of full and of sliding-window layers */
+    bool rope_used[2];      /* whether the graph has the tables' inputs */
+    float *rope_factors[3]; /* owned: short or only ones, long ones */
     struct arch_cache caches[HPARAMS_MAX_LAYERS];
     uint32_t n_caches;
     struct arch_state *states; /* owned; NULL: no layer is recurrent */
@@ -66,6 +68,8 @@ struct arch_model {
 struct arch_model *arch_build(const struct gguf *g, const struct arch_options *o, struct err *err);
 void arch_free(struct arch_model *m);
 
+/* Factors of queries at n positions: the `q_growth` input. */
+void arch_q_growth(const struct arch_model *m, const int32_t *pos, size_t n, float *factors);
 /* A row of the `embeddings` input, [n_embd]. The token and the position are in range. */
 void arch_embed(const struct arch_model *m, int32_t token, int32_t pos, float *row);
 

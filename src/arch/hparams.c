@@ -316,6 +316,21 @@ int hparams_recurrent_pattern(struct hparams *h, const struct gguf *g, struct er
     return 0;
 }
 
+int hparams_q_growth(struct hparams *h, const struct gguf *g, bool by_key, struct err *err)
+{
+    if (hparams_f32(h, g, "attention.temperature_scale", &h->q_growth, err) < 0)
+        return -1;
+    if (!isfinite(h->q_growth))
+        return err_set(err, ERR_FORMAT, "key %s.attention.temperature_scale: %g is out of range", h->arch,
+                       (double)h->q_growth);
+    h->q_growth_from = by_key ? 0 : h->n_ctx_orig;
+    if (by_key && hparams_u32(h, g, "attention.temperature_length", &h->q_growth_from, err) < 0)
+        return -1;
+    if (h->q_growth != 0 && h->q_growth_from == 0)
+        return err_set(err, ERR_FORMAT, "key %s.attention.temperature_length is missing", h->arch);
+    return 0;
+}
+
 int hparams_moe(struct hparams *h, const struct gguf *g, struct err *err)
 {
     if (hparams_u32(h, g, "expert_used_count", &h->n_expert_used, err) < 0 ||

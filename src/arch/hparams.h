@@ -36,7 +36,11 @@ struct hparams {
     /* Recurrent layers: taps of the convolution, channels, width of a state's row, heads, groups of heads
      * that share keys (see hparams_recurrent). */
     uint32_t ssm_conv, ssm_inner, ssm_state, ssm_heads, ssm_groups;
-    float attn_scale;          /* 0: 1 / sqrt(n_embd_head_k) */
+    float attn_scale; /* 0: 1 / sqrt(n_embd_head_k) */
+    /* Queries grow with the logarithm of how many times over so many positions they are; scale 0: they don't.
+     */
+    float q_growth;
+    uint32_t q_growth_from;
     float clamp_qkv;           /* Q, K and V stay within plus and minus this; 0: all numbers */
     float max_alibi_bias;      /* 0: attention has no bias by distance */
     float final_logit_softcap; /* 0: none */
@@ -84,6 +88,9 @@ int hparams_recurrent(struct hparams *h, const struct gguf *g, struct err *err);
 /* Marks the recurrent layers: by the key attention.recurrent_layers (a flag for each), or all but every n-th
  * layer, n by the key full_attention_interval, else 4. */
 int hparams_recurrent_pattern(struct hparams *h, const struct gguf *g, struct err *err);
+/* Reads attention.temperature_scale: queries grow from the original context on or, with `by_key`, from
+ * attention.temperature_length. */
+int hparams_q_growth(struct hparams *h, const struct gguf *g, bool by_key, struct err *err);
 /* How many experts there are, are used, and their groups; refuses numbers that don't fit each other. */
 int hparams_moe(struct hparams *h, const struct gguf *g, struct err *err);
 /* Keys of the router: expert_weights_scale, expert_weights_norm, expert_gating_func (0 or absent: `gating`),

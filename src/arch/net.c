@@ -94,6 +94,16 @@ void net_rope_tables(struct net *n, bool swa, ir_val *cos, ir_val *sin)
     *sin = n->rope_sin[swa];
 }
 
+ir_val net_grown(struct net *n, ir_val q)
+{
+    if (n->h->q_growth == 0)
+        return q;
+    if (n->q_growth == IR_NONE)
+        n->q_growth = ir_parameter(n->g, "q_growth", IR_F32, IR_SHAPE(IR_DYN, 1));
+    n->model->q_growth_used = true;
+    return ir_mul(n->g, q, n->q_growth);
+}
+
 /* x / sqrt(mean(x^2) + eps) * weight, in the form that the plugins fuse into one RMS node. */
 ir_val net_rms_norm_by(struct net *n, ir_val x, ir_val weight)
 {

@@ -108,6 +108,7 @@ struct net {
     bool no_head_bias;
     ir_val out_rows;                 /* i32 [n]: rows of the step whose logits are wanted */
     ir_val rope_cos[2], rope_sin[2]; /* full and sliding-window layers; IR_NONE when not in use */
+    ir_val q_growth;                 /* f32 [T, 1]; IR_NONE before it is asked for */
     ir_val paged[6];                 /* past_lens … max_context_len, made by the lowering */
     ir_val states[3];                /* state_indices … state_interval, once a layer has asked for them */
 
@@ -170,6 +171,9 @@ const struct gguf_tensor *net_matrix(struct net *n, bool required, uint64_t rows
 /* Output norm, head (tied to the embeddings when there is none), soft cap: the result "logits" [n, n_vocab].
  */
 void net_head(struct net *n, ir_val x);
+
+/* Queries [T, …] times what they grow by, if the family has that. */
+ir_val net_grown(struct net *n, ir_val q);
 
 /* cos and sin tables as graph inputs, declared when first asked for. */
 void net_rope_tables(struct net *n, bool swa, ir_val *cos, ir_val *sin);

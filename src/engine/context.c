@@ -46,9 +46,11 @@ static int make_host(struct grappa_context *c, struct err *err)
     c->seq_tokens = host_alloc(seqs, sizeof(int32_t));
     c->old_len = host_alloc(seqs, sizeof(int32_t));
     c->keep = host_alloc(seqs, sizeof(bool));
-    bool ok = t->embeddings && t->pos && t->out_rows && t->past_lens && t->subsequence_begins &&
-              t->block_indices_begins && t->block_indices && c->row_of && c->seq_tokens && c->old_len &&
-              t->state_indices && t->state_begins && t->state_interval && c->keep;
+    t->q_growth = host_alloc(n, sizeof(float));
+    bool ok = t->embeddings && t->q_growth && t->pos && t->out_rows && t->past_lens &&
+              t->subsequence_begins && t->block_indices_begins && t->block_indices && c->row_of &&
+              c->seq_tokens && c->old_len && t->state_indices && t->state_begins && t->state_interval &&
+              c->keep;
     for (size_t i = 0; i < seqs && ok; i++) {
         t->state_begins[i + 1] = 2 * (int32_t)(i + 1);
         t->state_interval[i] = ARCH_STATE_INTERVAL;
@@ -200,15 +202,25 @@ void grappa_context_free(struct grappa_context *c)
     if (c->m->user == c)
         c->m->user = NULL;
     struct host *t = &c->host;
-    void *all[] = {t->embeddings,     t->cos[0],
-                   t->cos[1],         t->sin[0],
-                   t->sin[1],         t->pos,
-                   t->past_lens,      t->subsequence_begins,
-                   t->block_indices,  t->block_indices_begins,
-                   t->out_rows,       c->row_of,
-                   c->seq_tokens,     c->old_len,
-                   t->state_indices,  t->state_begins,
-                   t->state_interval, c->keep,
+    void *all[] = {t->q_growth,
+                   t->embeddings,
+                   t->cos[0],
+                   t->cos[1],
+                   t->sin[0],
+                   t->sin[1],
+                   t->pos,
+                   t->past_lens,
+                   t->subsequence_begins,
+                   t->block_indices,
+                   t->block_indices_begins,
+                   t->out_rows,
+                   c->row_of,
+                   c->seq_tokens,
+                   c->old_len,
+                   t->state_indices,
+                   t->state_begins,
+                   t->state_interval,
+                   c->keep,
                    c->logits_own};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
         free(all[i]);
@@ -327,6 +339,11 @@ static int bind_slice(struct grappa_context *c, int64_t rows, int64_t n_seqs, in
         rope_fill(&c->m->arch->rope[i], c->n_ctx, t->pos, (size_t)rows, t->cos[i], t->sin[i]);
         if (ov_bind(p, cos_names[i], OV_ELEM_F32, 4, dims, t->cos[i], err) < 0 ||
             ov_bind(p, sin_names[i], OV_ELEM_F32, 4, dims, t->sin[i], err) < 0)
+            return -1;
+    }
+    if (c->m->arch->q_growth_used) {
+        arch_q_growth(c->m->arch, t->pos, (size_t)rows, t->q_growth);
+        if (ov_bind(p, "q_growth", OV_ELEM_F32, 2, (int64_t[]){rows, 1}, t->q_growth, err) < 0)
             return -1;
     }
     bool attention = c->m->n_caches > 0, recurrent = c->states.n_tables > 0;

@@ -9,6 +9,7 @@
 struct host {
     float *embeddings;      /* [n_batch, n_embd] */
     float *cos[2], *sin[2]; /* [n_batch, n_rot] */
+    float *q_growth;        /* [n_batch] */
     int32_t *pos;           /* [n_batch] */
     int32_t *past_lens, *subsequence_begins, *block_indices, *block_indices_begins;
     int32_t max_context_len;

@@ -28,7 +28,7 @@ LIMIT = 1e-11
 # llama.cpp looks GELU up in a table of f16; it caches the narrow row that all heads' keys come out of, we the keys;
 # OLMo's first norm of random embeddings has nearly no variance to divide by.
 LIMITS = {**dict.fromkeys("gemma3 phi2 starcoder2 falcon gptneox gpt2 starcoder codeshell".split(), 1e-7),
-          "mpt": 1e-6, "deepseek2": 1e-8, "gemma": 1e-9, "olmo": 1e-9}
+          "mpt": 1e-6, "deepseek2": 1e-8, "mistral4": 1e-8, "gemma": 1e-9, "olmo": 1e-9}
 SEEDS = [1, pytest.param(2, marks=pytest.mark.slow), pytest.param(3, marks=pytest.mark.slow)]
 TYPES = ["F16", "BF16", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "Q2_K", "Q3_K_M", "Q4_K_M", "Q5_K_M", "Q6_K", "IQ4_NL",
          "IQ4_XS"]

@@ -167,7 +167,7 @@ ir_val block_attention(struct net *n, ir_val x, uint32_t il, const struct attent
                   : h->attn_scale != 0 ? h->attn_scale
                                        : 1.0f / sqrtf((float)h->n_embd_head_k);
     struct attn_call call = {
-        .q = heads_ready(n, clamped(n, q[0]), l->n_head, il, a, 'q'),
+        .q = net_grown(n, heads_ready(n, clamped(n, q[0]), l->n_head, il, a, 'q')),
         .k = heads_ready(n, clamped(n, p.k), l->n_head_kv, il, a, 'k'),
         .v = clamped(n, p.v),
         .il = il,

@@ -158,7 +158,7 @@ static bool as_one(struct net *n, ir_val x, uint32_t il, const struct sizes *s, 
                               .value = s->value,
                               .taps = h->ssm_conv,
                               .tiled = d->tiled,
-                              .norm_eps = h->norm_rms_eps};
+                              .norm_eps = h->norm_eps};
     if (!n->lower->deltanet || !n->lower->deltanet(n, &c, NULL))
         return false;
     uint32_t channels = 2 * s->keys + s->values;

@@ -156,7 +156,7 @@ ir_val block_mla(struct net *n, ir_val x, uint32_t il)
         .slopes = IR_NONE,
     };
     ir_val q = rotated(n, query(n, x, il, &s), s.heads, s.k);
-    call.q = ir_reshape(n->g, q, 2, (int64_t[]){-1, (int64_t)s.heads * s.k}, false);
+    call.q = net_grown(n, ir_reshape(n->g, q, 2, (int64_t[]){-1, (int64_t)s.heads * s.k}, false));
     call.k = key_value(n, x, il, &s, &call.v);
     ir_val o = net_wanted_rows(n, il, n->lower->attention(n, &call));
     o = net_linear_named(n, o, NET_SCALE, h->n_embd, (uint64_t)s.heads * s.v, "blk.%u.attn_output", il);

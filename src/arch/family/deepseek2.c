@@ -27,15 +27,10 @@ static int setup(struct hparams *h, const struct gguf *g, struct err *err)
 {
     /* GLM 4.7 Flash, whose files don't say it. */
     bool glm = (h->n_layer == 47 || h->n_layer == 48) && h->n_vocab == 154880;
-    float temperature = 0;
     if (setup_sizes(h, g, err) < 0 || hparams_moe(h, g, err) < 0 ||
         hparams_moe_router(h, g, glm ? MOE_SIGMOID : MOE_SOFTMAX, err) < 0 ||
-        hparams_f32(h, g, "attention.temperature_scale", &temperature, err) < 0)
+        hparams_q_growth(h, g, true, err) < 0)
         return -1;
-    if (temperature != 0)
-        return err_set(err, ERR_UNSUPPORTED,
-                       "key %s.attention.temperature_scale: %g, but attention isn't scaled by positions yet",
-                       h->arch, (double)temperature);
     h->yarn_log_mul /= 0.1f; /* converters multiply by it */
     if (h->yarn_log_mul != 0)
         h->yarn_mul = h->yarn_log_mul;

@@ -20,6 +20,12 @@ static int setup_llama(struct hparams *h, const struct gguf *g, struct err *err)
     return h->n_expert ? hparams_moe(h, g, err) : 0;
 }
 
+static int setup_mistral3(struct hparams *h, const struct gguf *g, struct err *err)
+{
+    return hparams_q_growth(h, g, false, err) < 0 ? -1 : setup_llama(h, g, err);
+}
+
+const struct family family_mistral3 = {.setup = setup_mistral3, .decoder = &llama, .experts = true};
 const struct family family_llama = {.setup = setup_llama, .decoder = &llama, .experts = true};
 const struct family family_qwen2 = {.decoder = &qwen2};
 const struct family family_qwen3 = {.decoder = &qwen3};
