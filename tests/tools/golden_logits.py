@@ -84,7 +84,7 @@ def main():
         if model not in tiny_models.FAMILIES:
             rounded, logits = logits, exact_logits(args.command, model, ids)
             error = float(((rounded - logits) ** 2).sum() / (logits**2).sum())
-            assert error < 2e-3, f"{name}: gguf-py and llama.cpp read the weights differently"
+            assert error < 2e-3, f"{name}: gguf-py and llama.cpp read the weights differently ({error:.1e})"
             case["llama.cpp_nmse"] = float(f"{error:.2g}")
             # Of one token: no sums over several keys, whose order and f16 rounding differ, only products.
             run(args.command, path, ids[:1]).astype("<f4").tofile(GOLDEN / f"{name}.first.f32")

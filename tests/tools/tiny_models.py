@@ -134,6 +134,7 @@ def random_blocks(rng, shape, spread, kind):
     return blocks.reshape(rows)
 
 
+LAYER_NORM = ("gpt2", "stablelm")  # LayerNorms with biases
 GATED = ("qwen35", "qwen35moe", "qwen3next")  # attention with gates, and delta nets
 
 
@@ -161,7 +162,7 @@ class Model:
     ssm_head: int = 16  # … and the sizes of a head and of its state, here the same
     mixed_in: bool = False  # the old tensor of qwen3next: Q, K, V and Z by key head
     nextn: int = 0  # layers behind the trunk that guess further tokens
-    norms: str = ""  # "heads": of Q and K, as qwen3 and gemma3 have them
+    norms: str = ""  # "heads": of Q and K, as qwen3 and gemma3 have them; "each head": with weights of its own
 
     def write(self, path):
         # Every tensor has a stream of its own, so that adding one leaves the others as they are.
@@ -184,7 +185,7 @@ class Model:
         w.add_feed_forward_length(self.ff)
         w.add_head_count(self.heads)
         w.add_head_count_kv(self.kv_heads)
-        w.add_layer_norm_rms_eps(1e-5)
+        w.add_layer_norm_eps(1e-5) if self.arch in LAYER_NORM else w.add_layer_norm_rms_eps(1e-5)
         w.add_rope_freq_base(self.rope_base)
         if self.head * self.heads != self.dim and not isinstance(self, Latent):
             w.add_key_length(self.head)
@@ -201,7 +202,8 @@ class Model:
             w.add_ssm_inner_size(self.inner)
             w.add_ssm_state_size(self.ssm_head)
             w.add_ssm_time_step_rank(self.ssm_heads)
-            w.add_ssm_group_count(self.groups)
+            if self.arch != "jamba":
+                w.add_ssm_group_count(self.groups)
         if self.nextn:
             w.add_uint32(f"{self.arch}.nextn_predict_layers", self.nextn)
         bpe_vocab(w, self.pre) if self.pre else spm_vocab(w)
@@ -229,6 +231,10 @@ class Model:
         # gemma3 multiplies the embedding by sqrt(dim); a tied head wants the same small spread.
         spread = self.dim**-0.5 if self.tied else 1.0
         yield self.matrix("token_embd.weight", VOCAB, self.dim, spread)
+        if self.arch == "gpt2":
+            yield self.matrix("position_embd.weight", 512, self.dim, 1.0)
+        if self.arch in LAYER_NORM:
+            yield self.bias("output_norm.bias", self.dim)
         yield self.norm("token_embd_norm.weight" if self.arch.startswith("lfm2") else "output_norm.weight", self.dim)
         if not self.tied:
             yield self.matrix("output.weight", VOCAB, self.dim)
@@ -251,8 +257,8 @@ class Model:
         if self.arch in GATED:
             recurrent = i < self.layers and (i + 1) % self.keys.get("full_attention_interval", 4) != 0
         else:
-            recurrent = self.arch in ("mamba2", "falcon-h1") or (kv_heads == 0 and not (self.arch == "nemotron_h" and ff))
-        mixers = {"lfm2": self.shortconv, "lfm2moe": self.shortconv, **dict.fromkeys(GATED, self.delta_net)}
+            recurrent = self.arch in ("mamba2", "falcon-h1") or (kv_heads == 0 and not (self.arch.startswith("nemotron_h") and ff))
+        mixers = {"jamba": self.mamba1, "lfm2": self.shortconv, "lfm2moe": self.shortconv, **dict.fromkeys(GATED, self.delta_net)}
         mixer = mixers.get(self.arch, self.mamba)
         attention = self.arch != "mamba2" and kv_heads > 0 and (not recurrent or self.arch == "falcon-h1")
         if attention:
@@ -303,6 +309,22 @@ class Model:
         yield name, values.reshape(self.groups, -1), kind
         yield self.matrix(blk + "ssm_out.weight", self.dim, self.inner)
 
+    def mamba1(self, blk):
+        """The number of heads is the width that steps come out of; channels are twice the stream."""
+        inner, state, rank = 2 * self.dim, self.ssm_head, self.ssm_heads
+        yield self.matrix(blk + "ssm_in.weight", 2 * inner, self.dim)
+        yield self.f32(blk + "ssm_conv1d.weight", (inner, 4), 0.5)
+        yield self.bias(blk + "ssm_conv1d.bias", inner)
+        yield self.matrix(blk + "ssm_x.weight", rank + 2 * state, inner)
+        yield self.norm(blk + "ssm_dt_norm.weight", rank)
+        yield self.matrix(blk + "ssm_dt.weight", inner, rank)
+        yield self.bias(blk + "ssm_dt.bias", inner)
+        yield self.norm(blk + "ssm_b_norm.weight", state)
+        yield self.norm(blk + "ssm_c_norm.weight", state)
+        yield self.decay(blk + "ssm_a", (inner, state))
+        yield self.f32(blk + "ssm_d", (inner,), 1.0)
+        yield self.matrix(blk + "ssm_out.weight", self.dim, inner)
+
     def shortconv(self, blk):
         yield self.matrix(blk + "shortconv.in_proj.weight", 3 * self.dim, self.dim)
         yield self.f32(blk + "shortconv.conv.weight", (self.dim, self.keys["shortconv.l_cache"]), 0.5)
@@ -314,7 +336,12 @@ class Model:
     def attention(self, blk):
         q, kv = self.heads * self.head, self.of_layer(self.kv_heads, blk) * self.head
         yield self.norm(blk + "attn_norm.weight", self.dim)
-        if self.arch == "phi3":
+        if self.arch in LAYER_NORM:
+            yield self.bias(blk + "attn_norm.bias", self.dim)
+        if self.arch == "gpt2":
+            yield self.bias(blk + "attn_qkv.bias", q + 2 * kv)
+            yield self.bias(blk + "attn_output.bias", self.dim)
+        if self.arch in ("phi3", "gpt2"):
             yield self.matrix(blk + "attn_qkv.weight", q + 2 * kv, self.dim)
         else:
             gate = 2 if self.arch in GATED else 1
@@ -323,23 +350,31 @@ class Model:
                 if self.arch == "qwen2":
                     yield self.bias(f"{blk}attn_{part}.bias", n)
         yield self.matrix(blk + "attn_output.weight", self.dim, q)
-        if self.arch in ("qwen3", "gemma3", "qwen35", "lfm2") or self.norms:
+        if self.arch in ("qwen3", "gemma3", "qwen35", "lfm2") or self.norms == "heads":
             yield self.norm(blk + "attn_q_norm.weight", self.head)
             yield self.norm(blk + "attn_k_norm.weight", self.head)
+        if self.norms == "each head":
+            for part, heads in (("q", self.heads), ("k", self.kv_heads)):
+                name, values, kind = self.norm(f"{blk}attn_{part}_norm.weight", heads * self.head)
+                yield name, values.reshape(heads, self.head), kind
         if self.arch == "gemma3":
             yield self.norm(blk + "post_attention_norm.weight", self.dim)
 
     def mlp(self, blk):
         ff = self.of_layer(self.ff, blk)
-        if self.arch not in ("qwen35", "nemotron_h"):
+        if self.arch not in ("qwen35", "nemotron_h", "stablelm"):
             yield self.norm(blk + ("ffn_norm" if self.arch == "falcon-h1" else "ffn_norm.weight"), self.dim)
         if self.arch == "phi3":
             yield self.matrix(blk + "ffn_up.weight", 2 * ff, self.dim)
         else:
-            if self.arch != "nemotron_h":
+            if self.arch not in ("nemotron_h", "gpt2"):
                 yield self.matrix(blk + "ffn_gate.weight", ff, self.dim)
             yield self.matrix(blk + "ffn_up.weight", ff, self.dim)
         yield self.matrix(blk + "ffn_down.weight", self.dim, ff)
+        if self.arch == "gpt2":
+            yield self.bias(blk + "ffn_norm.bias", self.dim)
+            yield self.bias(blk + "ffn_up.bias", ff)
+            yield self.bias(blk + "ffn_down.bias", self.dim)
         if self.arch == "gemma3":
             yield self.norm(blk + "post_ffw_norm.weight", self.dim)
 
@@ -358,6 +393,8 @@ class Mixture(Model):
     fused: bool = False  # gate and up in one tensor
     q_norm: str = ""  # of Q and K: "heads", "rows"
     ffn_norm: str = "ffn_norm"
+    latent_ff: int = 0  # width of the rows that experts work on
+    step: int = 1  # of so many layers the last has experts
 
     def write_keys(self, w):
         w.add_expert_count(self.experts)
@@ -365,6 +402,8 @@ class Mixture(Model):
         w.add_expert_feed_forward_length(self.ff_exp)
         if self.shared:
             w.add_expert_shared_feed_forward_length(self.shared)
+        if self.latent_ff:
+            w.add_uint32(f"{self.arch}.moe_latent_size", self.latent_ff)
         if self.dense:
             w.add_leading_dense_block_count(self.dense)
         super().write_keys(w)
@@ -396,20 +435,27 @@ class Mixture(Model):
             yield self.bias(blk + "attn_sinks.weight", self.heads)
 
     def mlp(self, blk):
-        if int(blk.split(".")[1]) < self.dense:
+        i, width = int(blk.split(".")[1]), self.latent_ff or self.dim
+        gated = self.arch != "nemotron_h_moe"
+        if i < self.dense or (i + 1) % self.step:
             for name, values, kind in super().mlp(blk):
                 yield name.replace("ffn_norm", self.ffn_norm), values, kind
             return
-        yield self.norm(f"{blk}{self.ffn_norm}.weight", self.dim)
+        if gated:
+            yield self.norm(f"{blk}{self.ffn_norm}.weight", self.dim)
+        if self.latent_ff:
+            yield self.matrix(blk + "ffn_latent_down.weight", width, self.dim)
+            yield self.matrix(blk + "ffn_latent_up.weight", self.dim, width)
         yield self.small(blk + "ffn_gate_inp.weight", self.experts, self.dim)
         if self.selection_bias:
             yield self.bias(blk + "exp_probs_b.bias", self.experts)
         if self.fused:
             yield self.stack(blk + "ffn_gate_up_exps.weight", 2 * self.ff_exp, self.dim)
         else:
-            yield self.stack(blk + "ffn_gate_exps.weight", self.ff_exp, self.dim)
-            yield self.stack(blk + "ffn_up_exps.weight", self.ff_exp, self.dim)
-        yield self.stack(blk + "ffn_down_exps.weight", self.dim, self.ff_exp)
+            if gated:
+                yield self.stack(blk + "ffn_gate_exps.weight", self.ff_exp, width)
+            yield self.stack(blk + "ffn_up_exps.weight", self.ff_exp, width)
+        yield self.stack(blk + "ffn_down_exps.weight", width, self.ff_exp)
         if self.biases:
             yield self.bias(blk + "ffn_gate_inp.bias", self.experts)
             for part, n in (("gate", self.ff_exp), ("up", self.ff_exp), ("down", self.dim)):
@@ -420,7 +466,8 @@ class Mixture(Model):
                 yield self.norm(blk + "ffn_gate_inp_shexp.weight", self.dim)
             for part, rows, columns in (("gate", self.shared, self.dim), ("up", self.shared, self.dim),
                                         ("down", self.dim, self.shared)):  # fmt: skip
-                yield self.matrix(f"{blk}ffn_{part}_shexp.weight", rows, columns)
+                if gated or part != "gate":
+                    yield self.matrix(f"{blk}ffn_{part}_shexp.weight", rows, columns)
 
 
 @dataclass
@@ -576,6 +623,20 @@ FAMILIES = [
     # llama.cpp asks for a q_lora_rank unless there are so many layers.
     Latent("deepseek2-lite", "deepseek2", 44, shared=32, dense=1, layers=27, rope_dims=16, q_rank=0, old=True,
            ff=64, kv_heads=4, keys={"expert_shared_count": 1}),
+    # Queries grow from the 32nd position on.
+    Model("mistral3", "mistral3", 45, keys={"attention.temperature_scale": 0.5,
+                                            **scaling("yarn", factor=4.0, original_context_length=32)}),
+    # Experts and what all rows share are down(relu(up(x))^2), on rows narrower than the stream.
+    Mixture("nemotron_h_moe", "nemotron_h_moe", 46, layers=3, kv_heads=[0, 2, 0], ff=[0, 0, 32], shared=64, latent_ff=48,
+            selection_bias=True, pre="gpt-2", **MAMBA,
+            keys={"attention.layer_norm_epsilon": 1e-5, "expert_weights_scale": 2.5, "expert_weights_norm": True}),
+    # Mamba 1.
+    Mixture("jamba", "jamba", 47, kv_heads=[0, 2], ff=32, pre="gpt-2", groups=1, ssm_heads=8),
+    # Both blocks read one LayerNorm; heads have norms of their own.
+    Model("stablelm", "stablelm", 48, norms="each head", rope_dims=8, pre="gpt-2"),
+    Model("gpt2", "gpt2", 49, kv_heads=4, tied=True, pre="gpt-2"),
+    # The router's weights act on what experts read; every fourth layer doesn't rotate.
+    Mixture("llama4", "llama4", 51, layers=4, step=2, shared=32, used=2, keys={"interleave_moe_layer_step": 2}),
 ]  # fmt: skip
 
 SMALL_TYPES = [T.F16, T.BF16, T.Q4_0, T.Q4_1, T.Q5_0, T.Q5_1, T.Q8_0, T.IQ4_NL, T.MXFP4]
@@ -592,6 +653,8 @@ QUANTISED = [
     Mixture("qwen3moe-q4_0", "qwen3moe", 206, type=T.Q4_0, pre="qwen2", q_norm="heads", head=32),
     Mixture("qwen2moe-q4_k", "qwen2moe", 207, type=T.Q4_K, mixed=T.Q6_K, pre="qwen2", shared=256, ff_exp=256, experts=4,
             used=2, **WIDE),
+    Mixture("nemotron_h_moe-q8_0", "nemotron_h_moe", 209, type=T.Q8_0, layers=3, kv_heads=[0, 2, 0], ff=[0, 0, 32], shared=64, used=8,
+            selection_bias=True, pre="gpt-2", **MAMBA, keys={"attention.layer_norm_epsilon": 1e-5}),
     Mixture("gpt-oss-mxfp4", "gpt-oss", 208, type=T.MXFP4, biases=True, head=32, ffn_norm="post_attention_norm",
             keys={"attention.sliding_window": 32}),
     Model("smollm3-q5_1", "smollm3", 205, type=T.Q5_1, layers=4, ff=64, tied=True, pre="smollm"),

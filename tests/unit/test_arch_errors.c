@@ -217,6 +217,13 @@ static void test_experts(void **state)
         rename_it(b, required[i]);
         expect(b, NULL, text);
     }
+    for (size_t i = 0; i < sizeof required / sizeof *required; i++) {
+        struct bytes b = read_model("bailingmoe2");
+        char text[128];
+        snprintf(text, sizeof text, "tensor %s: type I32 can't be ", required[i]);
+        set_type(b, required[i], GGML_I32);
+        expect(b, NULL, text);
+    }
     struct bytes b = read_model("gpt-oss");
     rename_it(b, "blk.0.attn_sinks.weight");
     expect(b, NULL, "tensor blk.0.attn_sinks.weight is missing");
@@ -245,10 +252,37 @@ static void test_recurrent_layers(void **state)
         {"lfm2", "lfm2.shortconv.l_cache=int:1", "key lfm2.shortconv.l_cache: 1 is out of range"},
         {"lfm2", "lfm2.shortconv.l_cache=int:4",
          "tensor blk.0.shortconv.conv.weight is 3 x 64, expected 4 x"},
+        {"jamba", "jamba.ssm.time_step_rank=int:0", "key jamba.ssm.time_step_rank: 0 is out of range"},
+        {"jamba", "jamba.ssm.inner_size=int:64", "tensor blk.0.ssm_in.weight is 64 x 256, expected 64 x 128"},
+        {"mamba2", "mamba2.ssm.inner_size=int:127", "127 channels can't be split over 8 heads in 2 groups"},
         {"mamba2", "mamba2.ssm.group_count=int:1", "tensor blk.0.ssm_in.weight is 64 x 328, expected 64 x"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
         expect(read_model(cases[i].model), cases[i].override, cases[i].part);
+}
+
+static void test_other_decoders(void **state)
+{
+    (void)state;
+    expect(read_model("gpt2"), "gpt2.context_length=int:256",
+           "tensor position_embd.weight is 64 x 512, expected 64 x 256");
+    expect(read_model("gpt2"), "gpt2.attention.layer_norm_epsilon=float:-1",
+           "key gpt2.attention.layer_norm_epsilon: -1 is out of range");
+    struct bytes b = read_model("gpt2");
+    rename_it(b, "gpt2.attention.layer_norm_epsilon");
+    expect(b, NULL, "key gpt2.attention.layer_norm_epsilon is missing");
+    b = read_model("gpt2");
+    rename_it(b, "position_embd.weight");
+    expect(b, NULL, "tensor position_embd.weight is missing");
+    b = read_model("gpt2");
+    set_type(b, "position_embd.weight", GGML_I32);
+    expect(b, NULL, "tensor position_embd.weight: type I32 can't be used here");
+    expect(read_model("llama4"), "llama4.interleave_moe_layer_step=int:0",
+           "key llama4.interleave_moe_layer_step: 0 is out of range");
+    expect(read_model("stablelm"), "stablelm.attention.head_count_kv=int:1",
+           "tensor blk.0.attn_k_norm.weight is 16 x 2, expected 16 x 1");
+    expect(read_model("mistral3"), "mistral3.attention.temperature_scale=float:inf",
+           "key mistral3.attention.temperature_scale: inf is out of range");
 }
 
 static void test_architectures(void **state)
@@ -365,6 +399,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_missing_keys),      cmocka_unit_test(test_key_values),
         cmocka_unit_test(test_experts),           cmocka_unit_test(test_recurrent_layers),
+        cmocka_unit_test(test_other_decoders),
         cmocka_unit_test(test_architectures),     cmocka_unit_test(test_sliding_window_patterns),
         cmocka_unit_test(test_missing_tensors),   cmocka_unit_test(test_turned_tensors),
         cmocka_unit_test(test_types_without_use), cmocka_unit_test(test_rope_factors),

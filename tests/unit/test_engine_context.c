@@ -383,6 +383,22 @@ static void test_models_that_can_not_be(void **state)
     grappa_model_free(NULL);
 }
 
+/* Learned positions end somewhere. */
+static void test_contexts_longer_than_the_positions(void **state)
+{
+    struct grappa_err err;
+    struct grappa_model *m = grappa_model_load(TINY "gpt2.gguf", &exact, &err);
+    (void)state;
+    assert_non_null(m);
+    assert_null(grappa_context_new(m, &(struct grappa_context_params){.n_ctx = 513}, &err));
+    assert_string_equal(err.text, "a context of 513 tokens: gpt2 can have 512 at most");
+    struct grappa_context *c = grappa_context_new(m, &(struct grappa_context_params){0}, &err);
+    assert_non_null(c);
+    assert_int_equal(grappa_n_ctx(c), 512);
+    grappa_context_free(c);
+    grappa_model_free(m);
+}
+
 int main(void)
 {
     const struct CMUnitTest alike[] = {
@@ -402,7 +418,8 @@ int main(void)
         cmocka_unit_test(test_full_context),
         cmocka_unit_test(test_contexts_that_can_not_be),
     };
-    const struct CMUnitTest models[] = {cmocka_unit_test(test_models_that_can_not_be)};
+    const struct CMUnitTest models[] = {cmocka_unit_test(test_models_that_can_not_be),
+                                        cmocka_unit_test(test_contexts_longer_than_the_positions)};
     return cmocka_run_group_tests_name("llama", alike, load_llama, subject_unload) +
            cmocka_run_group_tests_name("gemma3", alike, load_gemma3, subject_unload) +
            cmocka_run_group_tests_name("gpt-oss", alike, load_gpt_oss, subject_unload) +

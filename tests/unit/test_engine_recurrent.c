@@ -23,6 +23,12 @@ static int load_mamba2(void **state)
     return subject_load(state, TINY "mamba2.gguf", 1e-5f);
 }
 
+/* Mamba 1, and experts. */
+static int load_jamba(void **state)
+{
+    return subject_load(state, TINY "jamba.gguf", 1e-5f);
+}
+
 static int load_falcon(void **state)
 {
     return subject_load(state, TINY "falcon-h1.gguf", 1e-5f);
@@ -163,5 +169,6 @@ int main(void)
            cmocka_run_group_tests_name("qwen35moe", tests, load_qwen35moe, subject_unload) +
            cmocka_run_group_tests_name("lfm2", tests, load_lfm2, subject_unload) +
            cmocka_run_group_tests_name("mamba2", tests, load_mamba2, subject_unload) +
+           cmocka_run_group_tests_name("jamba", tests, load_jamba, subject_unload) +
            cmocka_run_group_tests_name("falcon-h1", tests, load_falcon, subject_unload);
 }
