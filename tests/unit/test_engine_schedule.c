@@ -133,7 +133,7 @@ struct answer {
     struct grappa_timings timings;
     bool truncated;
     int32_t slot;
-    char stop_text[32], err[512];
+    char stop_text[32], err[2048];
     float logprob;
     struct grappa_prob probs[8];
     int32_t n_probs;
