@@ -285,6 +285,16 @@ static int read_ssm(struct hparams *h, const struct gguf *g, size_t n, struct er
     return 0;
 }
 
+int hparams_window(struct hparams *h, const struct gguf *g, uint32_t pattern, struct err *err)
+{
+    h->rope_freq_base_swa = h->rope_freq_base;
+    h->rope_freq_scale_swa = h->rope_freq_scale;
+    if (hparams_u32(h, g, "attention.sliding_window", &h->n_swa, err) < 0 ||
+        hparams_f32(h, g, "rope.freq_base_swa", &h->rope_freq_base_swa, err) < 0)
+        return -1;
+    return hparams_swa_pattern(h, g, pattern, err);
+}
+
 int hparams_recurrent1(struct hparams *h, const struct gguf *g, struct err *err)
 {
     return read_ssm(h, g, 4, err);

@@ -81,6 +81,10 @@ int hparams_read(struct hparams *h, const struct gguf *g, bool layer_norm, struc
  * key the number is `pattern`. */
 int hparams_swa_pattern(struct hparams *h, const struct gguf *g, uint32_t pattern, struct err *err);
 
+/* The sliding window's keys: attention.sliding_window (absent: n_swa as it is), the pattern as above, and the
+ * RoPE base of its layers (absent: that of the others). */
+int hparams_window(struct hparams *h, const struct gguf *g, uint32_t pattern, struct err *err);
+
 /* Reads the sizes of recurrent layers and checks them; of Mamba 1, ssm_heads is the width that steps come out
  * of, and there are no groups. */
 int hparams_recurrent1(struct hparams *h, const struct gguf *g, struct err *err);

@@ -71,20 +71,10 @@ const struct family family_baichuan = {.setup = setup_baichuan, .decoder = &plai
 
 /* ---- OLMo 2, EXAONE 4: norms only behind the blocks ---- */
 
-static int setup_window(struct hparams *h, const struct gguf *g, uint32_t pattern, struct err *err)
-{
-    h->rope_freq_base_swa = h->rope_freq_base;
-    h->rope_freq_scale_swa = h->rope_freq_scale;
-    if (hparams_u32(h, g, "attention.sliding_window", &h->n_swa, err) < 0 ||
-        hparams_f32(h, g, "rope.freq_base_swa", &h->rope_freq_base_swa, err) < 0)
-        return -1;
-    return hparams_swa_pattern(h, g, pattern, err);
-}
-
 /* YaRN is for the layers without a window. */
 static int setup_olmo2(struct hparams *h, const struct gguf *g, struct err *err)
 {
-    if (setup_window(h, g, 4, err) < 0)
+    if (hparams_window(h, g, 4, err) < 0)
         return -1;
     h->rope_freq_scale_swa = 1.0f;
     h->rope_swa_unscaled = true;
@@ -97,7 +87,7 @@ static int setup_exaone4(struct hparams *h, const struct gguf *g, struct err *er
     if (h->n_layer != 64)
         return 0;
     h->n_swa = 4096;
-    return setup_window(h, g, 4, err);
+    return hparams_window(h, g, 4, err);
 }
 
 static const struct decoder olmo2 = {
@@ -186,7 +176,7 @@ static int setup_command_r(struct hparams *h, const struct gguf *g, struct err *
 
 static int setup_cohere2(struct hparams *h, const struct gguf *g, struct err *err)
 {
-    return setup_window(h, g, 4, err) < 0 ? -1 : setup_command_r(h, g, err);
+    return hparams_window(h, g, 4, err) < 0 ? -1 : setup_command_r(h, g, err);
 }
 
 static const struct decoder command_r = {

@@ -153,6 +153,32 @@ const struct family family_dots1 = {
 const struct family family_bailingmoe = {.setup = setup_bailingmoe, .decoder = &bailingmoe, .experts = true};
 const struct family family_deepseek = {.setup = setup_deepseek, .decoder = &bailingmoe, .experts = true};
 
+/* ---- EXAONE with experts, Mellum: windows in three layers of four ---- */
+
+static int setup_exaone_moe(struct hparams *h, const struct gguf *g, struct err *err)
+{
+    h->n_swa = 128;
+    return hparams_window(h, g, 4, err) < 0 ? -1 : setup_from_file(h, g, err);
+}
+
+/* YaRN is for the layers without a window. */
+static int setup_mellum(struct hparams *h, const struct gguf *g, struct err *err)
+{
+    if (hparams_window(h, g, 4, err) < 0)
+        return -1;
+    h->rope_freq_scale_swa = 1.0f;
+    h->rope_swa_unscaled = true;
+    return hparams_moe(h, g, err);
+}
+
+static const struct decoder exaone_moe = {.attention = {.rope = true, .qk_norm = QK_NORM_HEADS},
+                                          SILU,
+                                          .moe = {.selection_bias = true, .shared = MOE_SHARED},
+                                          .rope_in_windows = true};
+
+const struct family family_exaone_moe = {.setup = setup_exaone_moe, .decoder = &exaone_moe, .experts = true};
+const struct family family_mellum = {.setup = setup_mellum, .decoder = &qwen3moe, .experts = true};
+
 /* ---- Hunyuan: heads are normed after the rotation ---- */
 
 /* "NTK-aware" scaling: a larger base instead of smaller angles. */
