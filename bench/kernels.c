@@ -1,11 +1,12 @@
 /* How fast rows of x are multiplied with GGUF blocks: src/kernels by itself, without OpenVINO.
  *
- *   cc -O3 -DNDEBUG -D_GNU_SOURCE -std=c11 -ffp-contract=off -Isrc -o /tmp/kernels bench/kernels.c
- * src/kernels/?*.c \ src/gguf/types.c src/base/err.c -lpthread -lm /tmp/kernels [-t THREADS] [-i
- * portable|avx2|avx512] [-k COLS] [-s SECONDS] [TYPE…]
+ *   make && cc -O2 -D_GNU_SOURCE -std=c11 -Isrc -o /tmp/kernels bench/kernels.c \
+ *       build/lib{kernels,quant,gguf,base}.a -lpthread -lm
+ *   /tmp/kernels [-t THREADS] [-i portable|avx2|avx512] [-k COLS] [-s SECONDS] [TYPE…]
  *
- * First the speed of reading memory. Then per type: decode (m = 1, 2, 4 rows of x, matrices that together are
- * larger than any cache) in GB/s of W and as a part of the reading speed, and prefill (m = 512) in GFLOP/s.
+ * First the speed of reading memory. Then per type: decode (m = 1, 2 rows of x, matrices that together are
+ * larger than any cache) in GB/s of W and as a part of the reading speed; several sequences (m = 4 … 32) and
+ * prefill (m = 512) in GFLOP/s.
  * Two figures each: by the wall clock, and by the processor time of the busiest thread, which on a machine
  * that is shared says what it would be alone (for decode only as far as others leave the memory alone). The
  * best of several runs. Last, for Q4_0 and Q4_K, a mixture of 64 experts of which each row takes 8 (1024
@@ -173,15 +174,19 @@ static void products_release(struct products *p)
 static void bench_type(const struct ggml_type_info *info, uint32_t type, size_t cols, const uint8_t *data,
                        struct times mem)
 {
-    static const size_t few[] = {1, 2, 4};
+    static const size_t few[] = {1, 2, 4, 8, 16, 32};
     double read_wall = DECODE_BYTES / mem.wall, read_cpu = DECODE_BYTES / mem.cpu;
     printf("%-7s", info->name);
-    for (int i = 0; i < 3; i++) {
+    for (int i = 0; i < 6; i++) {
         struct products p = products(type, cols, cols, few[i], data, DECODE_BYTES);
         struct times t = best(multiply_all, &p);
         double bytes = (double)(p.n * p.matrix_bytes);
-        printf(" | %5.1f %4.2f %5.1f %4.2f", bytes / t.wall * 1e-9, bytes / t.wall / read_wall,
-               bytes / t.cpu * 1e-9, bytes / t.cpu / read_cpu);
+        double ops = 2.0 * (double)few[i] * (double)(p.n * cols * cols);
+        if (few[i] < 4)
+            printf(" | %5.1f %4.2f %5.1f %4.2f", bytes / t.wall * 1e-9, bytes / t.wall / read_wall,
+                   bytes / t.cpu * 1e-9, bytes / t.cpu / read_cpu);
+        else
+            printf(" | %5.0f %5.0f", ops / t.wall * 1e-9, ops / t.cpu * 1e-9);
         fflush(stdout);
         products_release(&p);
     }
@@ -323,10 +328,11 @@ int main(int argc, char **argv)
     struct times mem = best(read_all, &all);
     printf("%s, %d threads, reading memory: %.1f GB/s (by processor time %.1f)\n", isas[linear_isa()],
            n_threads, DECODE_BYTES / mem.wall * 1e-9, DECODE_BYTES / mem.cpu * 1e-9);
-    printf("per m: GB/s, part of reading speed, the same by processor time; prefill: GFLOP/s wall and "
+    printf("m = 1, 2: GB/s, part of reading speed, the same by processor time; more: GFLOP/s wall and "
            "processor time; "
            "rounding x: GB/s\n");
-    printf("type    | %-21s | %-21s | %-21s | %-11s | round\n", "m = 1", "m = 2", "m = 4", "m = 512");
+    printf("type    | %-21s | %-21s | %-11s | %-11s | %-11s | %-11s | %-11s | round\n", "m = 1", "m = 2",
+           "m = 4", "m = 8", "m = 16", "m = 32", "m = 512");
     for (uint32_t type = 0; type < 64; type++) {
         bool wanted = optind == argc;
         const struct ggml_type_info *info = ggml_type_info(type);

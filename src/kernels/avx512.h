@@ -14,8 +14,9 @@
 #define TARGET __attribute__((target("avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx2,fma,f16c")))
 #define INLINE static inline __attribute__((always_inline)) TARGET
 
-/* With more rows of x, unpacking a panel of W once costs less. */
-enum { AVX512_MAX_FEW = 4 };
+/* With more rows of x, panels of 32 rows of W with six rows of x at a time cost less (avx512_many.c); with up
+ * to four, rows of W one by one may (avx512_few.c, which decides by type). Between them: avx512_tile.c. */
+enum { AVX512_MAX_FEW = 32, AVX512_MAX_ROWS = 4 };
 
 struct step {
     __m512i q[4];
@@ -297,7 +298,38 @@ INLINE void unpack_iq4_xs(const uint8_t *p, struct step *to)
 void avx512_round_32(const float *x, size_t cols, const struct rounded *to, size_t row);
 void avx512_round_256(const float *x, size_t cols, const struct rounded *to, size_t row);
 
-#define X(TYPE, ...) void avx512_few_##TYPE(const struct product *p);
+/* Columns become rows, 16 by 16 of 32 bits. */
+static inline TARGET void transpose(__m512i v[16])
+{
+    __m512i t[16];
+    for (int i = 0; i < 16; i += 2) {
+        t[i] = _mm512_unpacklo_epi32(v[i], v[i + 1]);
+        t[i + 1] = _mm512_unpackhi_epi32(v[i], v[i + 1]);
+    }
+    for (int i = 0; i < 16; i += 4) {
+        v[i] = _mm512_unpacklo_epi64(t[i], t[i + 2]);
+        v[i + 1] = _mm512_unpackhi_epi64(t[i], t[i + 2]);
+        v[i + 2] = _mm512_unpacklo_epi64(t[i + 1], t[i + 3]);
+        v[i + 3] = _mm512_unpackhi_epi64(t[i + 1], t[i + 3]);
+    }
+    /* v[4 a + b]: quarter q has column 4 q + b of rows 4 a … 4 a + 3. */
+    for (int b = 0; b < 4; b++) {
+        t[b] = _mm512_shuffle_i32x4(v[b], v[4 + b], 0x88);
+        t[4 + b] = _mm512_shuffle_i32x4(v[b], v[4 + b], 0xdd);
+        t[8 + b] = _mm512_shuffle_i32x4(v[8 + b], v[12 + b], 0x88);
+        t[12 + b] = _mm512_shuffle_i32x4(v[8 + b], v[12 + b], 0xdd);
+    }
+    for (int b = 0; b < 4; b++) {
+        v[b] = _mm512_shuffle_i32x4(t[b], t[8 + b], 0x88);
+        v[8 + b] = _mm512_shuffle_i32x4(t[b], t[8 + b], 0xdd);
+        v[4 + b] = _mm512_shuffle_i32x4(t[4 + b], t[12 + b], 0x88);
+        v[12 + b] = _mm512_shuffle_i32x4(t[4 + b], t[12 + b], 0xdd);
+    }
+}
+
+#define X(TYPE, ...)                                                                                         \
+    void avx512_few_##TYPE(const struct product *p);                                                         \
+    void avx512_tile_##TYPE(const struct product *p);
 LINEAR_TYPES(X)
 #undef X
 

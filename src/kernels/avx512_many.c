@@ -27,35 +27,6 @@ struct kind {
 
 typedef void multiply_fn(const struct product *p, const struct panel *w, size_t step, size_t first);
 
-/* Columns become rows, 16 by 16 of 32 bits. */
-static TARGET void transpose(__m512i v[16])
-{
-    __m512i t[16];
-    for (int i = 0; i < 16; i += 2) {
-        t[i] = _mm512_unpacklo_epi32(v[i], v[i + 1]);
-        t[i + 1] = _mm512_unpackhi_epi32(v[i], v[i + 1]);
-    }
-    for (int i = 0; i < 16; i += 4) {
-        v[i] = _mm512_unpacklo_epi64(t[i], t[i + 2]);
-        v[i + 1] = _mm512_unpackhi_epi64(t[i], t[i + 2]);
-        v[i + 2] = _mm512_unpacklo_epi64(t[i + 1], t[i + 3]);
-        v[i + 3] = _mm512_unpackhi_epi64(t[i + 1], t[i + 3]);
-    }
-    /* v[4 a + b]: quarter q has column 4 q + b of rows 4 a … 4 a + 3. */
-    for (int b = 0; b < 4; b++) {
-        t[b] = _mm512_shuffle_i32x4(v[b], v[4 + b], 0x88);
-        t[4 + b] = _mm512_shuffle_i32x4(v[b], v[4 + b], 0xdd);
-        t[8 + b] = _mm512_shuffle_i32x4(v[8 + b], v[12 + b], 0x88);
-        t[12 + b] = _mm512_shuffle_i32x4(v[8 + b], v[12 + b], 0xdd);
-    }
-    for (int b = 0; b < 4; b++) {
-        v[b] = _mm512_shuffle_i32x4(t[b], t[8 + b], 0x88);
-        v[8 + b] = _mm512_shuffle_i32x4(t[b], t[8 + b], 0xdd);
-        v[4 + b] = _mm512_shuffle_i32x4(t[4 + b], t[12 + b], 0x88);
-        v[12 + b] = _mm512_shuffle_i32x4(t[4 + b], t[12 + b], 0xdd);
-    }
-}
-
 /* Row by row, in the order of the columns. */
 struct unpacked {
     __m512i q[4][LANES];

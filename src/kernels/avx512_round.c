@@ -31,12 +31,14 @@ INLINE void pad(const struct rounded *to, size_t row, size_t cols)
     memset(to->q + end * STEP - n, to->biased ? 0x80 : 0, n);
     memset(to->d + end * STEP_GROUPS - groups, 0, groups * sizeof *to->d);
     memset(to->s + end * STEP_GROUPS - groups, 0, groups * sizeof *to->s);
+    memset(to->less + end * STEP_GROUPS - groups, 0, groups * sizeof *to->less);
 }
 
 TARGET void avx512_round_32(const float *x, size_t cols, const struct rounded *to, size_t row)
 {
     uint8_t *q = to->q + row * to->steps * STEP;
     float *d = to->d + row * to->steps * STEP_GROUPS, *s = to->s + row * to->steps * STEP_GROUPS;
+    int32_t *less = to->less + row * to->steps * STEP_GROUPS;
     for (size_t k = 0; k < cols; k += 32, q += 32) {
         __m512 a = _mm512_loadu_ps(x + k), b = _mm512_loadu_ps(x + k + 16);
         float max = _mm512_reduce_max_ps(_mm512_max_ps(_mm512_abs_ps(a), _mm512_abs_ps(b)));
@@ -47,7 +49,9 @@ TARGET void avx512_round_32(const float *x, size_t cols, const struct rounded *t
         store_q(q + 16, qb, to->biased);
         float scale = max / 127;
         *d++ = to_f16(scale);
-        *s++ = to_f16(scale * (float)_mm512_reduce_add_epi32(_mm512_add_epi32(qa, qb)));
+        int32_t sum = _mm512_reduce_add_epi32(_mm512_add_epi32(qa, qb));
+        *s++ = to_f16(scale * (float)sum);
+        *less++ = -sum;
     }
     pad(to, row, cols);
 }
@@ -82,8 +86,10 @@ TARGET void avx512_round_256(const float *x, size_t cols, const struct rounded *
             sum[i] = _mm512_reduce_add_epi32(r);
         }
         to->d[step] = d;
-        for (size_t i = 0; i < 16; i++)
+        for (size_t i = 0; i < 16; i++) {
             to->s16[step * 16 + i] = d * (float)sum[i];
+            to->less[step * 16 + i] = -sum[i];
+        }
         for (size_t i = 0; i < 8; i++)
             to->s[step * 8 + i] = d * (float)(sum[2 * i] + sum[2 * i + 1]);
     }

@@ -84,13 +84,15 @@ static size_t lay_out(const struct linear *l, size_t m, uint8_t *scratch, struct
         size_t q = at, d = q + m * steps * STEP;
         size_t s = d + align_up(m * steps * sizeof(float) * (r == ROUND_32 ? STEP_GROUPS : 1), 64);
         size_t s16 = s + align_up(m * steps * sizeof(float) * STEP_GROUPS, 64);
-        at = s16 + (r == ROUND_256 ? m * steps * sizeof(float) * STEP_MAX_GROUPS : 0);
+        size_t less = s16 + (r == ROUND_256 ? m * steps * sizeof(float) * STEP_MAX_GROUPS : 0);
+        at = less + align_up(m * steps * sizeof(int32_t) * less_groups((enum rounding)r), 64);
         if (scratch)
             x[r] = (struct rounded){.steps = steps,
                                     .q = scratch + q,
                                     .d = (float *)(void *)(scratch + d),
                                     .s = (float *)(void *)(scratch + s),
                                     .s16 = (float *)(void *)(scratch + s16),
+                                    .less = (int32_t *)(void *)(scratch + less),
                                     .biased = kernels->biased && m > kernels->max_few};
     }
     return at;
@@ -137,6 +139,7 @@ void linear_copy_row(const struct linear *l, size_t m, const void *from, size_t 
         }
         copy_part(y[r].d, j, x[r].d, i, steps * sizeof(float) * (r == ROUND_32 ? STEP_GROUPS : 1));
         copy_part(y[r].s, j, x[r].s, i, steps * sizeof(float) * STEP_GROUPS);
+        copy_part(y[r].less, j, x[r].less, i, steps * sizeof(int32_t) * less_groups((enum rounding)r));
         if (r == ROUND_256)
             copy_part(y[r].s16, j, x[r].s16, i, steps * sizeof(float) * STEP_MAX_GROUPS);
     }

@@ -350,10 +350,13 @@ static TARGET void round_32(const float *x, size_t cols, const struct rounded *t
     for (size_t g = from; g < from + to->steps * STEP_GROUPS; g++, x += 32) {
         int8_t *q = (int8_t *)to->q + g * 32;
         float max = (g - from) * 32 < cols ? __builtin_fabsf(farthest(x, 32)) : 0, d = max / 127;
+        int sum = 0;
         if (max != 0)
-            to->s[g] = f16_rounded(d * (float)round_group(x, 32, 127 / max, q));
+            sum = round_group(x, 32, 127 / max, q);
         else
-            to->s[g] = 0, memset(q, 0, 32);
+            memset(q, 0, 32);
+        to->s[g] = f16_rounded(d * (float)sum);
+        to->less[g] = -sum;
         to->d[g] = f16_rounded(d);
     }
 }
@@ -370,6 +373,8 @@ static TARGET void round_256(const float *x, size_t cols, const struct rounded *
             to->s16[step * 16 + 2 * i] = d * (float)a;
             to->s16[step * 16 + 2 * i + 1] = d * (float)b;
             to->s[step * 8 + i] = d * (float)(a + b);
+            to->less[step * 16 + 2 * i] = -a;
+            to->less[step * 16 + 2 * i + 1] = -b;
         }
         to->d[step] = d;
     }

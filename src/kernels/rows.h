@@ -47,13 +47,19 @@ enum { LINEAR_N_TYPES = GGML_MXFP4 + 1 };
 
 /* Rows of x in one rounding. Each array has a row per row of x. */
 struct rounded {
-    size_t steps; /* in a row */
-    uint8_t *q;   /* [steps * 256] int8, or that + 128 when `biased` */
-    float *d;     /* [steps * 8] in ROUND_32, [steps] in ROUND_256 */
-    float *s;     /* [steps * 8], for groups of 32 */
-    float *s16;   /* [steps * 16], for groups of 16; ROUND_256 only */
+    size_t steps;  /* in a row */
+    uint8_t *q;    /* [steps * 256] int8, or that + 128 when `biased` */
+    float *d;      /* [steps * 8] in ROUND_32, [steps] in ROUND_256 */
+    float *s;      /* [steps * 8], for groups of 32 */
+    float *s16;    /* [steps * 16], for groups of 16; ROUND_256 only */
+    int32_t *less; /* [steps * less_groups(rounding)]: -(sum of q in a group of 32; of 16 in ROUND_256) */
     bool biased;
 };
+
+static inline size_t less_groups(enum rounding r)
+{
+    return r == ROUND_32 ? STEP_GROUPS : STEP_MAX_GROUPS;
+}
 
 /* Rows [first, last) of y for one part. */
 struct product {

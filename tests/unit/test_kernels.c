@@ -261,7 +261,7 @@ static void check_isas(const struct problem *p)
 static void test_shapes(void **unused)
 {
     (void)unused;
-    static const size_t ms[] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 17, 64}, rows[] = {1, 7, 16, 33};
+    static const size_t ms[] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 17, 32, 33, 64}, rows[] = {1, 7, 16, 33};
     for (size_t t = 0; t < N_TYPES; t++) {
         uint32_t type = all_types[t];
         size_t block = ggml_type_info(type)->block;
