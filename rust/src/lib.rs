@@ -1,9 +1,11 @@
-//! Jinja templates behind a C header (include/grappa_rust.h, which is the contract).
+//! Jinja templates and constraints behind C headers (include/grappa_rust.h and grappa_constraint.h, which are the
+//! contracts).
 //!
 //! This file is the border: raw pointers become slices, and nothing unwinds into C. The dialect, which is that
 //! of Hugging Face's `apply_chat_template`, lives in `jinja.rs`; bounds for hostile
 //! templates in `guard.rs`.
 
+mod constraint;
 mod guard;
 mod jinja;
 mod methods;
@@ -50,13 +52,13 @@ fn status_of(failure: &Failure) -> c_int {
 }
 
 /// A panic is a bug that becomes an error value; the library itself must not write to stderr.
-fn guarded<T>(f: impl FnOnce() -> T) -> Option<T> {
+pub(crate) fn guarded<T>(f: impl FnOnce() -> T) -> Option<T> {
     static SILENCE: Once = Once::new();
     SILENCE.call_once(|| std::panic::set_hook(Box::new(|_| {})));
     catch_unwind(AssertUnwindSafe(f)).ok()
 }
 
-unsafe fn bytes<'a>(text: Text) -> &'a [u8] {
+pub(crate) unsafe fn bytes<'a>(text: Text) -> &'a [u8] {
     if text.n == 0 {
         &[]
     } else {
@@ -65,7 +67,7 @@ unsafe fn bytes<'a>(text: Text) -> &'a [u8] {
 }
 
 /// Copies a message as one line, cut at a character boundary.
-unsafe fn put_error(message: &str, error: *mut c_char, size: usize) {
+pub(crate) unsafe fn put_error(message: &str, error: *mut c_char, size: usize) {
     if error.is_null() || size == 0 {
         return;
     }

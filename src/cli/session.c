@@ -73,7 +73,41 @@ void copy_sampling_options(struct grappa_sampler_params *p, const struct options
     p->sampling_seq = o->sampling_seq;
 }
 
-static int open_sampler(struct session *s, struct grappa_err *err)
+/* The grammar or schema that the options give. `text` holds it as long as it is needed. */
+static int grammar_of(const struct options *o, struct grappa_grammar_params *g, struct buf *text,
+                      struct grappa_err *err)
+{
+    /* Row: the option that holds a source, or names its file. */
+    const struct {
+        const char *source, *file;
+        enum grappa_grammar_type type;
+    } rows[] = {
+        {o->grammar, o->grammar_file, GRAPPA_GRAMMAR_GBNF},
+        {o->json_schema, o->json_schema_file, GRAPPA_GRAMMAR_JSON_SCHEMA},
+    };
+    int n = 0;
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        if (!rows[i].source && !rows[i].file)
+            continue;
+        n += 1 + (rows[i].source && rows[i].file);
+        if (rows[i].source)
+            buf_puts(text, rows[i].source);
+        else if (read_file(rows[i].file, text, err))
+            return -1;
+        g->type = rows[i].type;
+    }
+    if (n > 1)
+        return cli_error(err, 2, "more than one grammar or JSON schema");
+    buf_puts(text, "");
+    g->source = text->p;
+    return text->failed ? cli_error(err, 1, "out of memory") : 0;
+}
+
+#define THINK_START "<think>"
+#define THINK_END   "</think>"
+
+/* `think_open`: the prompt ends inside of a thought. */
+static int open_sampler(struct session *s, bool think_open, struct grappa_err *err)
 {
     const struct options *o = s->o;
     struct grappa_sampler_params p;
@@ -83,6 +117,13 @@ static int open_sampler(struct session *s, struct grappa_err *err)
 
     struct grappa_logit_bias *bias = xcalloc(o->logit_bias.n + 1, sizeof *bias);
     char **breakers = unescaped(o, &o->dry_breakers, NULL);
+    struct buf grammar = {0};
+    if (grammar_of(o, &p.grammar, &grammar, err))
+        goto cleanup;
+    p.think_budget = o->reasoning_budget;
+    p.think_start = THINK_START;
+    p.think_end = THINK_END;
+    p.think_open = think_open;
     for (size_t i = 0; i < o->logit_bias.n; i++) {
         if (parse_bias(o->logit_bias.v[i], &bias[i], err))
             goto cleanup;
@@ -103,6 +144,7 @@ static int open_sampler(struct session *s, struct grappa_err *err)
 cleanup:
     free(bias);
     free_texts(breakers);
+    buf_release(&grammar);
     return s->sampler ? 0 : -1;
 }
 
@@ -137,7 +179,7 @@ int session_open(struct session *s, const struct options *o, struct grappa_err *
     if (!s->held)
         return cli_error(err, 1, "out of memory");
     open_stop_texts(s);
-    if (open_sampler(s, err))
+    if (open_sampler(s, false, err))
         return -1;
     log_info("context of %u positions, seed %u", grappa_n_ctx(s->ctx), grappa_sampler_seed(s->sampler));
     s->load_s = now_s() - s->start;
@@ -290,6 +332,34 @@ static int write_tokens(struct session *s, struct writer *w, enum ending *ending
     return status;
 }
 
+/* White space behind the start of a thought is part of it. */
+static bool ends_in_thought(const struct session *s, const grappa_token *prompt, size_t n)
+{
+    struct buf tail = {0};
+    for (size_t i = n > 16 ? n - 16 : 0; i < n; i++) {
+        char piece[256];
+        size_t len = grappa_token_piece(s->vocab, prompt[i], true, piece, sizeof piece);
+        buf_add(&tail, piece, len < sizeof piece ? len : sizeof piece);
+    }
+    while (tail.n && strchr(" \t\r\n", tail.p[tail.n - 1]))
+        tail.n--;
+    size_t start = strlen(THINK_START);
+    bool inside = tail.n >= start && memcmp(tail.p + tail.n - start, THINK_START, start) == 0;
+    buf_release(&tail);
+    return inside;
+}
+
+static int restart_sampler(struct session *s, const grappa_token *prompt, size_t n, struct grappa_err *err)
+{
+    if (s->o->reasoning_budget < 0) {
+        grappa_sampler_reset(s->sampler);
+        return 0;
+    }
+    grappa_sampler_free(s->sampler);
+    s->sampler = NULL;
+    return open_sampler(s, ends_in_thought(s, prompt, n), err);
+}
+
 int session_write(struct session *s, const grappa_token *prompt, size_t n, bool echo, struct buf *text,
                   enum ending *ending, struct grappa_err *err)
 {
@@ -303,7 +373,10 @@ int session_write(struct session *s, const grappa_token *prompt, size_t n, bool 
         return cli_error(err, 1, "out of memory");
     int status = 0;
     stop_reset(&s->stop);
-    grappa_sampler_reset(s->sampler);
+    if (restart_sampler(s, prompt, n, err)) {
+        grappa_stream_free(w.stream);
+        return -1;
+    }
     for (size_t i = 0; i < n; i++)
         grappa_sampler_accept(s->sampler, prompt[i]);
     if (echo && !echo_prompt(&w, prompt, n))

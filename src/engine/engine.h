@@ -10,6 +10,7 @@
 #include "engine/states.h"
 #include "gguf/gguf.h"
 #include "ov/ov.h"
+#include "sampler/grammar.h"
 #include "vocab/vocab.h"
 
 #include <grappa.h>
@@ -27,6 +28,7 @@ struct grappa_vocab {
     const struct gguf *g;
     struct gguf *own_g; /* when loaded without a model */
     int32_t n_rows;     /* of a model's logits: the number of tokens when the file has no vocabulary */
+    _Atomic(struct grammar_vocab *) grammar; /* made by the first that needs it, see engine_grammar_vocab */
 };
 
 struct engine_cache { /* a cache input of the compiled graph */
@@ -59,6 +61,9 @@ struct ov_runtime *engine_runtime(struct err *err);
 
 double engine_seconds(void);            /* monotonic clock */
 uint64_t engine_memory_available(void); /* bytes; 0 when unknown */
+
+/* What constraints need to know of the vocabulary; made once, on any thread. Freed with it. */
+struct grammar_vocab *engine_grammar_vocab(const struct grappa_vocab *v, struct err *err);
 
 /* Takes over `g`; `arch` (may be NULL) stays the caller's. */
 void engine_file_init(struct grappa_file *f, struct gguf *g, struct arch_model *arch);

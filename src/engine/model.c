@@ -239,6 +239,7 @@ void grappa_model_free(struct grappa_model *m)
         return;
     ov_program_free(m->program);
     image_release(&m->image);
+    grammar_vocab_free(m->vocab.grammar);
     vocab_free(m->vocab.v);
     arch_free(m->arch);
     buf_release(&m->xml);

@@ -6,6 +6,7 @@
 #include "chat/chat.h"
 #include "sampler/sampler.h"
 
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -30,6 +31,7 @@ void grappa_vocab_free(struct grappa_vocab *v)
 {
     if (!v)
         return;
+    grammar_vocab_free(v->grammar);
     vocab_free(v->v);
     gguf_close(v->own_g);
     free(v);
@@ -140,6 +142,57 @@ const char *grappa_stream_end(struct grappa_stream *s, size_t *len)
     return stream_text(s, len);
 }
 
+/* ---- constraints ---- */
+
+struct grammar_vocab *engine_grammar_vocab(const struct grappa_vocab *v, struct err *err)
+{
+    struct grappa_vocab *shared = (struct grappa_vocab *)(uintptr_t)v; /* read-only, but for this */
+    struct grammar_vocab *there = shared->grammar;
+    if (there)
+        return there;
+    struct grammar_vocab *made = grammar_vocab_new(v->v, err);
+    if (made && !atomic_compare_exchange_strong(&shared->grammar, &there, made)) {
+        grammar_vocab_free(made); /* another thread was faster */
+        made = there;
+    }
+    return made;
+}
+
+static struct grammar_params grammar_params_of(const struct grappa_grammar_params *g)
+{
+    static const enum grammar_type types[] = {
+        [GRAPPA_GRAMMAR_NONE] = GRAMMAR_NONE,
+        [GRAPPA_GRAMMAR_GBNF] = GRAMMAR_GBNF,
+        [GRAPPA_GRAMMAR_JSON_SCHEMA] = GRAMMAR_JSON_SCHEMA,
+        [GRAPPA_GRAMMAR_REGEX] = GRAMMAR_REGEX,
+        [GRAPPA_GRAMMAR_LARK] = GRAMMAR_LARK,
+    };
+    return (struct grammar_params){
+        .type = types[g->type],
+        .source = g->source,
+        .lazy = g->lazy,
+        .trigger_words = g->trigger_words,
+        .n_trigger_words = g->n_trigger_words,
+        .trigger_patterns = g->trigger_patterns,
+        .n_trigger_patterns = g->n_trigger_patterns,
+        .trigger_tokens = g->trigger_tokens,
+        .n_trigger_tokens = g->n_trigger_tokens,
+    };
+}
+
+int grappa_grammar_check(const struct grappa_vocab *v, const struct grappa_grammar_params *g,
+                         struct grappa_err *err)
+{
+    struct err e = ERR_INIT;
+    if (g->type == GRAPPA_GRAMMAR_NONE)
+        return 0;
+    struct grammar_params p = grammar_params_of(g);
+    struct grammar_vocab *gv = engine_grammar_vocab(v, &e);
+    struct grammar *made = gv ? grammar_new(gv, &p, &e) : NULL;
+    grammar_free(made);
+    return made ? 0 : engine_fail(err, &e);
+}
+
 /* ---- sampling ---- */
 
 struct grappa_sampler {
@@ -156,7 +209,7 @@ struct grappa_sampler {
     X(dry_multiplier) X(dry_base) X(dry_allowed_length) X(dry_penalty_last_n) \
     X(dry_breakers) X(n_dry_breakers) X(mirostat) X(mirostat_tau) \
     X(mirostat_eta) X(ignore_eos) X(n_bias) X(samplers) \
-    X(n_ctx)
+    X(n_ctx) X(think_budget) X(think_start) X(think_end) X(think_open)
 /* clang-format on */
 
 void grappa_sampler_defaults(struct grappa_sampler_params *out)
@@ -187,7 +240,10 @@ struct grappa_sampler *grappa_sampler_new(const struct grappa_vocab *v, const st
     for (size_t i = 0; i < p->n_bias; i++)
         bias[i] = (struct sampler_bias){p->bias[i].token, p->bias[i].bias};
     o.bias = bias;
-    if (!p->sampling_seq || sampler_seq_names(p->sampling_seq, &names, &e) == 0) {
+    o.grammar = grammar_params_of(&p->grammar);
+    if (o.grammar.type != GRAMMAR_NONE)
+        o.grammar_vocab = engine_grammar_vocab(v, &e);
+    if (!e.code && (!p->sampling_seq || sampler_seq_names(p->sampling_seq, &names, &e) == 0)) {
         if (p->sampling_seq)
             o.samplers = names.p ? names.p : "";
         s = sampler_new(&o, v->v, &e);
@@ -219,6 +275,16 @@ void grappa_sampler_reset(struct grappa_sampler *s)
 uint32_t grappa_sampler_seed(const struct grappa_sampler *s)
 {
     return sampler_seed(s->s);
+}
+
+void grappa_sampler_prepare(struct grappa_sampler *s)
+{
+    sampler_prepare(s->s);
+}
+
+bool grappa_sampler_finished(const struct grappa_sampler *s)
+{
+    return sampler_finished(s->s);
 }
 
 grappa_token grappa_sample(struct grappa_sampler *s, const float *logits)

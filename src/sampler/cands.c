@@ -58,6 +58,25 @@ void cands_only(struct cands *c, size_t i)
     c->sorted = true;
 }
 
+void cands_allow(struct cands *c, const uint32_t *mask)
+{
+    size_t n = 0;
+    struct sampler_candidate hopeless = {TOKEN_NONE, -INFINITY, 0};
+    for (size_t word = 0; word < (c->n_vocab + 31) / 32; word++) {
+        for (uint32_t bits = mask[word]; bits; bits &= bits - 1) {
+            size_t t = 32 * word + (size_t)__builtin_ctz(bits);
+            if (c->dense[t] > -INFINITY)
+                c->p[n++] = (struct sampler_candidate){(token_id)t, c->dense[t], 0};
+            else if (hopeless.id == TOKEN_NONE)
+                hopeless.id = (token_id)t;
+        }
+    }
+    if (n == 0)
+        c->p[n++] = hopeless;
+    c->n = n;
+    c->dense = NULL;
+}
+
 /* Radix sort: three stable passes over digits of 11, 11 and 10 bits. A float's bits, with the sign bit turned
  * over for positive numbers and all bits for negative ones, are in the order of the numbers. */
 #define DIGIT_BITS 11

@@ -9,6 +9,8 @@
 
 #include "sampler/sampler.h"
 
+#include <stdint.h>
+
 struct cands {
     const float *dense; /* NULL once there is a list */
     float *changed;     /* our copy of the logits, when a stage changes dense ones */
@@ -30,6 +32,10 @@ void cands_release(struct cands *c);
 void cands_begin(struct cands *c, const float *logits);
 void cands_list(struct cands *c);           /* makes the list, unless there is one */
 void cands_only(struct cands *c, size_t i); /* leaves candidate i, with p = 1 */
+
+/* Leaves the candidates whose bit is set, t % 32 of mask[t / 32]; of those without any chance (-INFINITY)
+ * one, and only if there is no other. `mask` has at least one bit set. */
+void cands_allow(struct cands *c, const uint32_t *mask);
 
 /* Falling by logit; equal ones stay in their order. */
 void cands_sort(struct cands *c);

@@ -5,6 +5,7 @@
 #include "sampler/cands.h"
 #include "sampler/rng.h"
 #include "sampler/sampler.h"
+#include "sampler/think.h"
 
 /* The last tokens, at most `size` of them. */
 struct window {
@@ -51,6 +52,10 @@ struct sampler {
     struct penalties penalties;
     struct dry dry;
     float mirostat_mu;
+    struct grammar *grammar; /* NULL: none */
+    bool grammar_lazy;
+    struct think *think; /* NULL: none */
+    token_id sampled;    /* not yet accepted */
 };
 
 struct stage {
@@ -80,6 +85,13 @@ void apply_xtc(struct sampler *s, struct cands *c);
 void apply_temperature(struct sampler *s, struct cands *c);
 size_t pick_dist(struct sampler *s, struct cands *c);
 size_t pick_mirostat(struct sampler *s, struct cands *c);
+
+/* allow.c: what a grammar and a thinking budget leave. */
+int init_constraints(struct sampler *s, const struct sampler_params *p, struct err *err);
+void apply_constraints(struct sampler *s, struct cands *c);
+void accept_constraints(struct sampler *s, token_id t);
+void reset_constraints(struct sampler *s);
+void release_constraints(struct sampler *s);
 
 /* penalties.c */
 int init_penalties(struct sampler *s, struct err *err);

@@ -91,6 +91,7 @@ struct sampler_params sampler_defaults(void)
         .mirostat_tau = 5,
         .mirostat_eta = 0.1f,
         .samplers = DEFAULT_SAMPLERS,
+        .think_budget = -1,
     };
 }
 
@@ -208,9 +209,13 @@ struct sampler *sampler_new(const struct sampler_params *p, const struct vocab *
         goto fail;
     add_biases(s);
     s->greedy_from = find_greedy(s);
+    if (init_constraints(s, p, err) != 0)
+        goto fail;
     s->params.samplers = NULL;
     s->params.dry_breakers = NULL;
     s->params.bias = NULL;
+    s->params.grammar = (struct grammar_params){0};
+    s->params.think_start = s->params.think_end = NULL;
     sampler_reset(s);
     return s;
 fail:
@@ -224,6 +229,7 @@ void sampler_free(struct sampler *s)
         return;
     release_penalties(&s->penalties);
     release_dry(&s->dry);
+    release_constraints(s);
     cands_release(&s->cands);
     free(s->bias);
     free(s);
@@ -245,6 +251,7 @@ void sampler_reset(struct sampler *s)
     s->mirostat_mu = 2 * s->params.mirostat_tau;
     reset_penalties(&s->penalties);
     reset_dry(&s->dry);
+    reset_constraints(s);
     s->cands.n = 0;
     s->cands.dense = NULL;
 }
@@ -260,20 +267,24 @@ token_id sampler_sample(struct sampler *s, const float *logits)
     cands_begin(c, logits);
     for (size_t i = 0; i < s->n_bias; i++)
         *cands_logit(c, s->bias[i].token) += s->bias[i].bias;
+    apply_constraints(s, c);
     for (int i = 0; i < s->n_chain && i != s->greedy_from; i++)
         s->chain[i]->apply(s, c);
-    if (s->greedy_from >= 0) {
+    size_t chosen = 0;
+    if (s->greedy_from >= 0)
         cands_only(c, cands_max(c));
-        return c->p[0].id;
-    }
-    size_t chosen = s->params.mirostat ? pick_mirostat(s, c) : pick_dist(s, c);
-    return c->p[chosen].id;
+    else
+        chosen = s->params.mirostat ? pick_mirostat(s, c) : pick_dist(s, c);
+    return s->sampled = c->p[chosen].id;
 }
 
 void sampler_accept(struct sampler *s, token_id t)
 {
     if (t < 0 || (size_t)t >= s->cands.n_vocab)
         return;
+    if (t == s->sampled)
+        accept_constraints(s, t);
+    s->sampled = TOKEN_NONE;
     if (s->penalties.count)
         accept_penalties(&s->penalties, t);
     if (s->dry.repeat)

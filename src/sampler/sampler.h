@@ -7,6 +7,7 @@
 #define SAMPLER_SAMPLER_H
 
 #include "base/err.h"
+#include "sampler/grammar.h"
 #include "vocab/vocab.h"
 
 #include <stdint.h>
@@ -39,6 +40,13 @@ struct sampler_params { /* defaults: sampler_defaults(), those of llama.cpp */
     size_t n_bias;
     const char *samplers; /* "penalties;dry;top_n_sigma;top_k;typ_p;top_p;min_p;xtc;temperature" */
     uint32_t n_ctx;       /* what a "last_n" of -1 means */
+    struct grammar_params grammar;
+    const struct grammar_vocab
+        *grammar_vocab; /* of the same vocabulary; outlives the sampler; NULL without grammar */
+    /* Thinking budget, see sampler/think.h; without both texts there is none. */
+    int32_t think_budget; /* -1: no bound */
+    const char *think_start, *think_end;
+    bool think_open; /* the text begins inside */
 };
 
 struct sampler_params sampler_defaults(void);
@@ -55,9 +63,19 @@ uint32_t sampler_seed(const struct sampler *s); /* the seed really used */
 /* Turns --sampling-seq letters ("edskypmxt") into names for `samplers`; -1 on an unknown letter. */
 int sampler_seq_names(const char *letters, struct buf *out, struct err *err);
 
+/* Works out which tokens may follow, so that sampler_sample need not: on any thread, while nothing else is
+ * done with the sampler. */
+void sampler_prepare(struct sampler *s);
+/* The grammar is at its end: only the end of the text may follow. */
+bool sampler_finished(const struct sampler *s);
+
+/* Tokens that the grammar doesn't allow are no candidates, so the stages work with those that are left
+ * (llama.cpp samples without the grammar first, and again with it when that went wrong; greedy results are
+ * the same). */
 /* Picks a token from logits[n_vocab], which are not changed. Nothing is allocated. Does not accept it. */
 token_id sampler_sample(struct sampler *s, const float *logits);
-/* Tells the chain that a token (prompt or chosen) is now part of the sequence. */
+/* Tells the chain that a token is now part of the sequence. When it is the one that was sampled last, it is
+ * text that was written, and the grammar and the thinking budget go on by it; others are a prompt's. */
 void sampler_accept(struct sampler *s, token_id t);
 
 /* After sampler_sample: the candidates that were left, sorted by probability, for logprobs-like displays. */

@@ -121,8 +121,6 @@ WRONG = [
     (["run", "--rope-scaling", "cubic"], "--rope-scaling cubic: must be one of none|linear|yarn"),
     (["run", "--perf=1"], "--perf: takes no value"),
     (["run", "surplus"], "surplus: unexpected argument of `run`; see `grappa help run`"),
-    (["run", "--grammar", "root ::= x"], "--grammar: grammars are not supported yet"),
-    (["run", "-j", "{}"], "-j: grammars are not supported yet"),
     (["run", "--lora", "x"], "--lora: adapters are not supported"),
     (["bench", "-p", "1,,2"], "-p 1,,2: an entry is empty"),
     (["bench", "-p", "8-1"], "-p 8-1: not a whole number or range"),

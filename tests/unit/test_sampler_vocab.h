@@ -15,6 +15,7 @@ struct vocab {
     int32_t n;
     token_id eog;
     struct buf text[VOCAB_TEXTS]; /* of the first tokens */
+    bool control[VOCAB_TEXTS];
     struct {
         struct buf text;
         token_id ids[16];
@@ -33,6 +34,18 @@ bool vocab_is_eog(const struct vocab *v, token_id t)
     return t == v->eog;
 }
 
+uint32_t vocab_attr(const struct vocab *v, token_id t)
+{
+    return t < VOCAB_TEXTS && v->control[t] ? VOCAB_ATTR_CONTROL : VOCAB_ATTR_NORMAL;
+}
+
+void vocab_piece(const struct vocab *v, token_id t, int lstrip, bool special, struct buf *out)
+{
+    (void)lstrip;
+    if (t < VOCAB_TEXTS && (special || !v->control[t]))
+        buf_add(out, v->text[t].p, v->text[t].n);
+}
+
 void vocab_detokenize(const struct vocab *v, const token_id *ids, size_t n, bool remove_special,
                       bool unparse_special, struct buf *out)
 {
@@ -43,7 +56,8 @@ void vocab_detokenize(const struct vocab *v, const token_id *ids, size_t n, bool
 int vocab_tokenize(const struct vocab *v, struct str text, bool add_special, bool parse_special,
                    struct token_list *out, struct err *err)
 {
-    for (size_t i = 0; i < v->n_tails && !add_special && !parse_special; i++) {
+    (void)parse_special;
+    for (size_t i = 0; i < v->n_tails && !add_special; i++) {
         if (!str_eq(text, buf_str(&v->tails[i].text)))
             continue;
         out->p = realloc(out->p, (out->n + v->tails[i].n) * sizeof *out->p);
