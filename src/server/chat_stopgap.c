@@ -142,11 +142,3 @@ int grappa_chat_parser_n_calls(const struct grappa_chat_parser *p)
     (void)p;
     return 0;
 }
-
-int grappa_grammar_check(const struct grappa_vocab *v, const struct grappa_grammar_params *g,
-                         struct grappa_err *err)
-{
-    (void)v;
-    (void)g;
-    return fail(err, 501, "grammars are not there yet");
-}
