@@ -84,6 +84,7 @@ struct shape {
     size_t cols, ff, m, k;
     enum gate act;
     bool fused, after; /* with scales and biases */
+    bool single;       /* up is its own gate */
 };
 
 struct problem {
@@ -98,15 +99,18 @@ static void problem_init(struct problem *p, const struct shape *s)
 {
     *p = (struct problem){.s = *s};
     size_t stack = (size_t)s->n * s->ff;
-    if (!s->fused)
+    if (!s->fused && !s->single)
         p->gate = matrix(s->type, stack, s->cols);
     p->up = matrix(s->type, s->fused ? 2 * stack : stack, s->cols);
     p->down = matrix(s->down_type, s->n * s->cols, s->ff);
     p->e = (struct experts){.n = s->n, .cols = s->cols, .ff = s->ff, .fused = s->fused, .act = s->act};
+    p->e.single = s->single;
     p->e.down =
         (struct linear){s->ff, s->n * s->cols, 1, {{s->down_type, s->n * s->cols, p->down.blocks, NULL}}};
     p->e.gate_up = (struct linear){.cols = s->cols, .rows = 2 * stack, .n_parts = s->fused ? 1 : 2};
-    if (s->fused)
+    if (s->single)
+        p->e.gate_up = (struct linear){s->cols, stack, 1, {{s->type, stack, p->up.blocks, NULL}}};
+    else if (s->fused)
         p->e.gate_up.part[0] = (struct linear_part){s->type, 2 * stack, p->up.blocks, NULL};
     else {
         p->e.gate_up.part[0] = (struct linear_part){s->type, stack, p->gate.blocks, NULL};
@@ -171,6 +175,8 @@ static double act(enum gate kind, double g, double u, double g_error, double u_e
         g = fmin(g, 7);
         u = fmax(-7, fmin(u, 7)) + 1;
         a = g / (1 + exp(-1.702 * g));
+    } else if (kind == GATE_RELU) {
+        a = fmax(g, 0);
     } else {
         a = g / (1 + exp(-g));
     }
@@ -182,11 +188,13 @@ static void check_middle(const struct problem *p, const float *x, uint32_t e, co
 {
     const struct shape *s = &p->s;
     for (size_t f = 0; f < s->ff; f++) {
-        const float *gate =
-            s->fused ? p->up.w + (e * 2 * s->ff + f) * s->cols : p->gate.w + (e * s->ff + f) * s->cols;
+        const float *gate = s->single  ? p->up.w + (e * s->ff + f) * s->cols
+                            : s->fused ? p->up.w + (e * 2 * s->ff + f) * s->cols
+                                       : p->gate.w + (e * s->ff + f) * s->cols;
         const float *up = p->up.w + ((s->fused ? (2 * e + 1) * s->ff : e * s->ff) + f) * s->cols;
         double g_size, u_size, error;
-        double g = after(&p->e.after_gate, e, s->ff, f, dot(gate, x, false, s->cols, &g_size));
+        double g = after(s->single ? &p->e.after_up : &p->e.after_gate, e, s->ff, f,
+                         dot(gate, x, false, s->cols, &g_size));
         double u = after(&p->e.after_up, e, s->ff, f, dot(up, x, false, s->cols, &u_size));
         h[f] = act(s->act, g, u, 2e-6 * (g_size + 1), 2e-6 * (u_size + 1), &error);
         if (!(fabs((double)got[f] - h[f]) <= error))
@@ -277,8 +285,8 @@ static void test_types(void **unused)
     static const size_t ms[] = {1, 2, 5, 40};
     for (size_t t = 0; t < sizeof types / sizeof *types; t++)
         for (size_t i = 0; i < sizeof ms / sizeof *ms; i++)
-            check_isas(
-                &(struct shape){types[t][0], types[t][1], 7, 256, 256, ms[i], 3, GATE_SILU, false, false});
+            check_isas(&(struct shape){types[t][0], types[t][1], 7, 256, 256, ms[i], 3, GATE_SILU, false,
+                                       false, false});
 }
 
 static void test_forms(void **unused)
@@ -297,20 +305,36 @@ static void test_forms(void **unused)
                                    .after = form & 2});
 }
 
+static void test_without_a_gate(void **unused)
+{
+    (void)unused;
+    for (int form = 0; form < 4; form++)
+        check_isas(&(struct shape){.type = form & 2 ? GGML_Q8_0 : GGML_Q4_0,
+                                   .down_type = GGML_Q8_0,
+                                   .n = 5,
+                                   .cols = 96,
+                                   .ff = 160,
+                                   .m = form % 2 ? 1 : 11,
+                                   .k = 2,
+                                   .act = GATE_RELU,
+                                   .after = form & 1,
+                                   .single = true});
+}
+
 /* One expert for all rows, all experts for each, and no rows at all. */
 static void test_ends(void **unused)
 {
     (void)unused;
-    check_isas(&(struct shape){GGML_Q8_0, GGML_Q8_0, 1, 64, 32, 9, 1, GATE_SILU, false, false});
-    check_isas(&(struct shape){GGML_Q8_0, GGML_Q8_0, 4, 64, 32, 3, 4, GATE_SILU, false, true});
-    check_isas(&(struct shape){GGML_Q8_0, GGML_Q8_0, 200, 32, 32, 4, 1, GATE_SILU, false, false});
+    check_isas(&(struct shape){GGML_Q8_0, GGML_Q8_0, 1, 64, 32, 9, 1, GATE_SILU, false, false, false});
+    check_isas(&(struct shape){GGML_Q8_0, GGML_Q8_0, 4, 64, 32, 3, 4, GATE_SILU, false, true, false});
+    check_isas(&(struct shape){GGML_Q8_0, GGML_Q8_0, 200, 32, 32, 4, 1, GATE_SILU, false, false, false});
 }
 
 static void test_refusals(void **unused)
 {
     (void)unused;
     struct problem p;
-    problem_init(&p, &(struct shape){GGML_Q8_0, GGML_Q8_0, 4, 64, 32, 3, 2, GATE_SILU, false, false});
+    problem_init(&p, &(struct shape){GGML_Q8_0, GGML_Q8_0, 4, 64, 32, 3, 2, GATE_SILU, false, false, false});
     void *scratch = aligned_alloc(64, (experts_scratch_size(&p.e, 3, 2) + 63) / 64 * 64);
     struct experts_run r;
     static const int32_t wrong[] = {-1, 4, INT32_MAX, INT32_MIN};
@@ -326,10 +350,8 @@ static void test_refusals(void **unused)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_types),
-        cmocka_unit_test(test_forms),
-        cmocka_unit_test(test_ends),
-        cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_types), cmocka_unit_test(test_forms),    cmocka_unit_test(test_without_a_gate),
+        cmocka_unit_test(test_ends),  cmocka_unit_test(test_refusals),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

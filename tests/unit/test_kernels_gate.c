@@ -22,6 +22,11 @@ static double gelu_tanh(double x)
     return x / 2 * (1 + tanh(sqrt(2 / M_PI) * (x + 0.044715 * x * x * x)));
 }
 
+static double relu(double x)
+{
+    return x > 0 ? x : 0;
+}
+
 /* Largest difference over the larger of the value and the smallest activation that matters. */
 static double worst(enum gate act, double (*exact)(double), double from, double to)
 {
@@ -45,6 +50,7 @@ static void close_to_libm(void **state)
     (void)state;
     assert_true(worst(GATE_SILU, silu, -20, 20) < 1e-6);
     assert_true(worst(GATE_SILU, silu, -1e-3, 1e-3) < 1e-6);
+    assert_true(worst(GATE_RELU, relu, -10, 10) == 0);
     assert_true(worst(GATE_GELU_TANH, gelu_tanh, -10, 10) < 2e-6);
 }
 
