@@ -81,14 +81,16 @@ static ir_val clamped(struct net *n, ir_val x)
     return most > 0 ? ir_clamp(n->g, x, (double)-most, (double)most) : x;
 }
 
-/* A norm of each head, with weights of its own if the file has that many. */
-static ir_val norm_heads(struct net *n, ir_val x, int64_t heads, bool required, uint32_t il, char which)
+/* A norm of each head, with weights of its own if the file has that many; in the order of the head's rows. */
+static ir_val norm_heads(struct net *n, ir_val x, uint32_t heads, bool required, uint32_t il,
+                         const struct attention *a, char which)
 {
     const struct gguf_tensor *t = weights_tensor(n->w, false, NULL, "blk.%u.attn_%c_norm.weight", il, which);
-    if (!t || t->ne[1] == 1)
-        return net_norm(n, x, required, "blk.%u.attn_%c_norm", il, which);
-    ir_val w = net_vector(n, true, (uint64_t)heads, n->h->n_embd_head_k, NULL, "blk.%u.attn_%c_norm.weight",
-                          il, which);
+    if (!t && !required)
+        return x;
+    uint32_t rows = t && t->ne[1] != 1 ? heads : 1;
+    ir_val w = net_vector(n, true, rows, n->h->n_embd_head_k, head_rows(n, rows, a->rope, false),
+                          "blk.%u.attn_%c_norm.weight", il, which);
     return n->h->layer_norm ? ir_mul(n->g, net_standardized(n, x), w) : net_rms_norm_by(n, x, w);
 }
 
@@ -109,7 +111,7 @@ static ir_val heads_ready(struct net *n, ir_val x, uint32_t heads, uint32_t il, 
         x = net_norm(n, x, true, "blk.%u.attn_%c_norm", il, which);
     x = ir_reshape(g, x, 4, (int64_t[]){-1, 1, heads, size}, false);
     if (norm_is(a, QK_NORM_HEADS) || norm_is(a, QK_NORM_HEADS_OPTIONAL))
-        x = norm_heads(n, x, heads, norm_is(a, QK_NORM_HEADS), il, which);
+        x = norm_heads(n, x, heads, norm_is(a, QK_NORM_HEADS), il, a, which);
     if (a->rope) {
         ir_val cos, sin;
         net_rope_tables(n, n->h->layer[il].swa, &cos, &sin);
@@ -118,7 +120,7 @@ static ir_val heads_ready(struct net *n, ir_val x, uint32_t heads, uint32_t il, 
     if (norm_is(a, QK_NORM_PLAIN) && a->rope)
         x = net_rms_norm_by(n, x, ir_f32(g, 1.0f));
     if (norm_is(a, QK_NORM_ROTATED_HEADS))
-        x = net_rms_norm(n, x, true, "blk.%u.attn_%c_norm", il, which);
+        x = norm_heads(n, x, 1, true, il, a, which);
     return ir_reshape(g, x, 2, (int64_t[]){-1, heads * size}, false);
 }
 

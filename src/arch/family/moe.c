@@ -153,6 +153,19 @@ const struct family family_dots1 = {
 const struct family family_bailingmoe = {.setup = setup_bailingmoe, .decoder = &bailingmoe, .experts = true};
 const struct family family_deepseek = {.setup = setup_deepseek, .decoder = &bailingmoe, .experts = true};
 
+/* ---- DBRX: LayerNorms, Q, K and V within bounds ---- */
+
+static int setup_dbrx(struct hparams *h, const struct gguf *g, struct err *err)
+{
+    return hparams_f32(h, g, "attention.clamp_kqv", &h->clamp_qkv, err) < 0 ? -1 : hparams_moe(h, g, err);
+}
+
+static const struct decoder dbrx = {
+    .attention = {.rope = true}, SILU, .moe = {.normed = true}, .ffn_norm = "attn_output_norm"};
+
+const struct family family_dbrx = {
+    .setup = setup_dbrx, .decoder = &dbrx, .experts = true, .layer_norm = true};
+
 /* ---- EXAONE with experts, Mellum: windows in three layers of four ---- */
 
 static int setup_exaone_moe(struct hparams *h, const struct gguf *g, struct err *err)
