@@ -118,21 +118,17 @@ struct chat_format chat_format_find(struct str source, bool has_tools, struct st
     return f;
 }
 
-static bool blank(struct str s)
+bool chat_ends_with(struct str text, const char *mark)
 {
-    for (size_t i = 0; i < s.n; i++) {
-        if (!strchr(" \t\r\n", s.p[i]))
-            return false;
-    }
-    return true;
+    size_t n = mark ? strlen(mark) : 0;
+    while (text.n > 0 && strchr(" \t\r\n", text.p[text.n - 1]))
+        text.n--;
+    return n > 0 && text.n >= n && memcmp(text.p + text.n - n, mark, n) == 0;
 }
 
 bool chat_format_thinking_open(const struct chat_format *f, struct str prompt)
 {
-    size_t n = f->think_start ? strlen(f->think_start) : 0;
-    while (prompt.n > 0 && blank((struct str){prompt.p + prompt.n - 1, 1}))
-        prompt.n--;
-    return n > 0 && prompt.n >= n && memcmp(prompt.p + prompt.n - n, f->think_start, n) == 0;
+    return chat_ends_with(prompt, f->think_start);
 }
 
 bool chat_format_has_calls(const struct chat_format *f)

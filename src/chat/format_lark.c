@@ -109,15 +109,6 @@ void lark_regex(struct buf *out, const char *text)
 
 /* ---- reasoning ---- */
 
-static bool prompt_ends_with(const struct lark *l, const char *mark)
-{
-    struct str p = l->p->prompt;
-    size_t n = strlen(mark);
-    while (p.n > 0 && strchr(" \t\r\n", p.p[p.n - 1]))
-        p.n--;
-    return p.n >= n && memcmp(p.p + p.n - n, mark, n) == 0;
-}
-
 /* "think" or nothing: reasoning that is open, or that may come. */
 static void reasoning(struct lark *l)
 {
@@ -125,7 +116,7 @@ static void reasoning(struct lark *l)
     if (!f->think_end || l->p->thinking_off)
         l->think = l->s->thinking_open;
     else
-        l->think = !prompt_ends_with(l, f->think_end);
+        l->think = !l->s->thinking_closed;
     if (!l->think || !f->think_end)
         return;
     buf_puts(l->out, l->s->thinking_open ? " think ws" : " (think ws)?");

@@ -67,6 +67,9 @@ extern const struct chat_format_row chat_format_rows[];
 extern const size_t chat_format_n_rows;
 const struct chat_format_row *chat_format_row(const char *name); /* NULL: there is none */
 
+/* Whether text ends with a mark (NULL: no) and white space. */
+bool chat_ends_with(struct str text, const char *mark);
+
 /* ---- tools ---- */
 enum { /* which types a value may have by its schema */
        TYPE_STRING = 1,
@@ -107,13 +110,14 @@ struct chat_syntax {
     struct chat_format format;
     const struct chat_format_row *row;
     struct chat_tools tools;
-    size_t n_offered;    /* the first so many tools may be called */
-    bool calls;          /* calls are looked for */
-    bool thoughts;       /* reasoning is put apart */
-    bool legacy;         /* and stays in the content too */
-    bool thinking_open;  /* the output begins inside of reasoning */
-    bool continues;      /* and in the middle of its text */
-    bool recipient_open; /* the prompt ends with the mark that a name follows */
+    size_t n_offered;     /* the first so many tools may be called */
+    bool calls;           /* calls are looked for */
+    bool thoughts;        /* reasoning is put apart */
+    bool legacy;          /* and stays in the content too */
+    bool thinking_open;   /* the output begins inside of reasoning */
+    bool thinking_closed; /* or behind it */
+    bool continues;       /* and in the middle of its text */
+    bool recipient_open;  /* the prompt ends with the mark that a name follows */
     bool eager;
     bool parallel;
     char *lead; /* what of the prompt belongs to the content when thoughts stay there */

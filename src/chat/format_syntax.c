@@ -41,7 +41,7 @@ static void set_lead(struct chat_syntax *s, struct str prompt)
 {
     const char *mark = s->format.think_start;
     size_t n = mark ? strlen(mark) : 0;
-    if (s->thoughts || !s->thinking_open || n == 0 || (s->row->flags & F_NO_LEAD))
+    if (s->thoughts || !s->thinking_open || n == 0 || prompt.n < n || (s->row->flags & F_NO_LEAD))
         return;
     for (size_t at = prompt.n - n;; at--) {
         if (memcmp(prompt.p + at, mark, n) == 0) {
@@ -123,6 +123,7 @@ struct chat_syntax *chat_syntax_new(const struct chat_syntax_params *p, struct e
         size_t n = strlen(mark);
         s->recipient_open = p->prompt.n >= n && memcmp(p->prompt.p + p->prompt.n - n, mark, n) == 0;
     }
+    s->thinking_closed = !s->thinking_open && chat_ends_with(p->prompt, s->format.think_end);
     set_lead(s, p->prompt);
     collect_preserved(s);
     if (set_grammar(s, p, err) != 0)

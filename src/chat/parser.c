@@ -176,13 +176,14 @@ static void fail_call(struct chat_parser *p)
     p->in_section = p->in_array = p->begun = false;
     /* At the end of the output the rest is content as it is: a mark inside of a broken call begins nothing.
      */
-    p->mode = p->last ? MODE_PLAIN : MODE_TEXT;
+    p->mode = p->starved ? MODE_PLAIN : MODE_TEXT;
     put_content(p, p->in.p + from, p->pos - from);
 }
 
 static enum step step(struct chat_parser *p)
 {
     enum step r;
+    p->starved = false;
     switch (p->mode) {
     case MODE_LEAD:
         return lead_step(p);
@@ -345,6 +346,7 @@ struct chat_parser *chat_parser_new(const struct chat_syntax *s, uint64_t seed, 
     if (s->recipient_open)
         begin_attempt(p, 0, MARK_CALL);
     p->open = s->thoughts && s->thinking_open;
+    p->thought = s->thinking_closed;
     if (p->open && s->continues) {
         p->open = false;
         p->thought = p->think_said = true;

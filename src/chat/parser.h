@@ -49,6 +49,7 @@ struct chat_parser {
     char cut[4];   /* a character that isn't whole yet */
     size_t n_cut;
     bool last;
+    bool starved; /* what failed in this step did so because the input is over */
 
     enum mode mode;
     int state;        /* of a call, by the kind */
@@ -93,6 +94,7 @@ static inline char here(const struct chat_parser *p)
 {
     return p->in.p[p->pos];
 }
+/* What fails for want of input also sets p->starved. */
 enum step take_space(struct chat_parser *p);                  /* any white space; never fails */
 enum step take_text(struct chat_parser *p, const char *text); /* exactly this */
 /* White space, then exactly one of these characters into *c. */
@@ -134,6 +136,6 @@ enum step recipient_step(struct chat_parser *p);
 enum step harmony_step(struct chat_parser *p);
 
 /* All kinds begin here. */
-enum { CALL_BEGIN = 0, CALL_NAMED = 1, PYTHON_ARGS = 100, HARMONY_THINKING = 1 };
+enum { CALL_BEGIN = 0, CALL_NAMED = 1, PYTHON_ARGS = 100, HARMONY_THINKING = 1, HARMONY_AFTER = 2 };
 
 #endif

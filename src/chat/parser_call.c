@@ -351,6 +351,11 @@ enum step after_step(struct chat_parser *p)
         return STEP_WAIT;
     p->in_section = p->in_envelope = false;
     p->mode = MODE_TEXT;
+    if (p->row->kind == CALLS_HARMONY) {
+        p->mode = MODE_HARMONY;
+        p->state = HARMONY_AFTER;
+        p->start = p->pos;
+    }
     return STEP_GO;
 }
 

@@ -8,13 +8,13 @@
 enum {
     H_HEADER,
     H_THINKING = HARMONY_THINKING,
+    H_AFTER = HARMONY_AFTER,
     H_BODY_START,
     H_CONTENT,
     H_SKIPPED,
     H_RAW,
     H_ARGUMENTS_START,
     H_ARGUMENTS,
-    H_AFTER,
     H_CALLS
 };
 

@@ -12,6 +12,13 @@ static bool is_space(char c)
     return c == ' ' || c == '\n' || c == '\t' || c == '\r';
 }
 
+/* More input is needed: at the end of all of it, that is a failure. */
+static enum step starve(struct chat_parser *p)
+{
+    p->starved = p->last;
+    return p->last ? STEP_FAIL : STEP_WAIT;
+}
+
 enum step take_space(struct chat_parser *p)
 {
     while (left(p) > 0 && is_space(here(p)))
@@ -25,7 +32,7 @@ enum step take_text(struct chat_parser *p, const char *text)
     if (there > 0 && memcmp(p->in.p + p->pos, text, there) != 0)
         return STEP_FAIL;
     if (there < n)
-        return p->last ? STEP_FAIL : STEP_WAIT;
+        return starve(p);
     p->pos += n;
     return STEP_GO;
 }
@@ -34,7 +41,9 @@ enum step take_char(struct chat_parser *p, const char *one_of, char *c)
 {
     if (take_space(p) == STEP_WAIT)
         return STEP_WAIT;
-    if (left(p) == 0 || here(p) == '\0' || !strchr(one_of, here(p)))
+    if (left(p) == 0)
+        return starve(p);
+    if (here(p) == '\0' || !strchr(one_of, here(p)))
         return STEP_FAIL;
     *c = here(p);
     p->pos++;
@@ -76,7 +85,7 @@ enum step take_until(struct chat_parser *p, const char *const texts[3], size_t m
             break;
     }
     p->scan = at;
-    return p->last ? STEP_FAIL : STEP_WAIT;
+    return starve(p);
 }
 
 void begin_value_of(struct chat_parser *p, enum value_dialect dialect)
@@ -96,7 +105,7 @@ enum step take_value(struct chat_parser *p, struct buf *out)
         if (r != VALUE_MORE)
             return STEP_GO;
     }
-    return p->last ? STEP_FAIL : STEP_WAIT;
+    return starve(p);
 }
 
 /* ---- deltas ---- */
@@ -169,7 +178,7 @@ static void keep_think_space(struct chat_parser *p)
 
 void put_reasoning(struct chat_parser *p, const char *text, size_t n)
 {
-    while (n > 0 && !p->think_said && is_space(*text)) {
+    while (n > 0 && !p->think_said && p->row->kind != CALLS_HARMONY && is_space(*text)) {
         text++;
         n--;
     }
@@ -257,7 +266,8 @@ static void share_rest(struct chat_parser *p)
 
 void share_arguments(struct chat_parser *p)
 {
-    if (!p->s->eager || !p->tool || p->args.n == 0)
+    bool id_may_come = p->row->id_key && p->id.n == 0;
+    if (!p->s->eager || !p->tool || p->args.n == 0 || id_may_come)
         return;
     if (p->begun || begin_call(p))
         share_rest(p);
