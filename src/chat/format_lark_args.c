@@ -396,9 +396,9 @@ static void dict_rules(struct lark *l, size_t tool, size_t i, const json_t *sche
 void lark_dict_values(struct lark *l)
 {
     const char *quote = l->s->row->quote;
-    int64_t id = lark_token(l, quote);
     if (!l->dicts)
         return;
+    int64_t id = lark_token(l, quote);
     buf_puts(l->out, "d_string:");
     lark_mark(l, quote);
     buf_puts(l->out, " d_text\n");
