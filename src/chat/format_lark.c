@@ -119,7 +119,7 @@ static void reasoning(struct lark *l)
         l->think = !l->s->thinking_closed;
     if (!l->think || !f->think_end)
         return;
-    buf_puts(l->out, l->s->thinking_open ? " think ws" : " (think ws)?");
+    buf_puts(l->out, l->s->thinking_open ? " think ws" : " ws (think ws)?");
 }
 
 static void reasoning_rules(struct lark *l)
