@@ -472,7 +472,7 @@ bool chat_lark_calls(struct chat_syntax *s, const struct chat_syntax_params *p)
         reasoning_rules(&l);
     }
     tool_rules(&l);
-    lark_dict_values(&l);
+    lark_shared_values(&l);
     white_space(&l);
     if (lazy)
         triggers(&l);

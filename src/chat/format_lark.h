@@ -28,6 +28,6 @@ void lark_tags_call(struct lark *l, size_t tool);
 void lark_python_call(struct lark *l, size_t tool);
 void lark_dict_call(struct lark *l, size_t tool);
 void lark_argument_rules(struct lark *l, size_t tool);
-void lark_dict_values(struct lark *l); /* the rules that they share */
+void lark_shared_values(struct lark *l); /* the rules that they share */
 
 #endif

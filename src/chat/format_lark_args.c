@@ -267,17 +267,32 @@ void lark_python_call(struct lark *l, size_t tool)
     free(required);
 }
 
-static void python_rules(struct lark *l, size_t tool, size_t i)
+/* A schema of strings that allows all of them. */
+static bool any_text(const json_t *schema)
+{
+    static const char *const limits[] = {"enum", "const", "pattern", "format", "minLength", "maxLength", "anyOf", "oneOf",
+                                         "allOf", "$ref", "not"};
+    for (size_t i = 0; i < sizeof limits / sizeof *limits; i++) {
+        if (json_object_get(schema, limits[i]))
+            return false;
+    }
+    return true;
+}
+
+static void python_rules(struct lark *l, size_t tool, size_t i, const json_t *schema)
 {
     const struct chat_argument *a = &l->s->tools.tools[tool].args[i];
     buf_printf(l->out, "arg_%zu_%zu:", tool, i);
     lark_literal(l, a->name);
-    buf_puts(l->out, " \"=\"");
+    buf_puts(l->out, " \"=\" (");
     if (a->types == TYPE_BOOLEAN || a->types == TYPE_NULL) {
-        buf_puts(l->out, a->types == TYPE_NULL ? " (\"None\" | \"null\")\n" : " /[Tt]rue|[Ff]alse/\n");
+        buf_puts(l->out, a->types == TYPE_NULL ? " \"None\" | \"null\")\n" : " /[Tt]rue|[Ff]alse/)\n");
         return;
     }
-    buf_printf(l->out, " json_%zu_%zu\njson_%zu_%zu:", tool, i, tool, i);
+    buf_printf(l->out, " json_%zu_%zu", tool, i);
+    if (a->types == TYPE_STRING && any_text(schema))
+        buf_puts(l->out, " | single_quoted");
+    buf_printf(l->out, ")\njson_%zu_%zu:", tool, i);
     lark_json(l, a->schema);
 }
 
@@ -393,8 +408,10 @@ static void dict_rules(struct lark *l, size_t tool, size_t i, const json_t *sche
     buf_putc(l->out, '\n');
 }
 
-void lark_dict_values(struct lark *l)
+void lark_shared_values(struct lark *l)
 {
+    if (l->s->row->kind == CALLS_PYTHON)
+        buf_puts(l->out, "single_quoted: /'([^'\\\\\\n]|\\\\.)*'/\n");
     const char *quote = l->s->row->quote;
     if (!l->dicts)
         return;
@@ -429,7 +446,7 @@ void lark_argument_rules(struct lark *l, size_t tool)
         if (kind == CALLS_TAGS)
             tag_rules(l, tool, i, schema);
         else if (kind == CALLS_PYTHON)
-            python_rules(l, tool, i);
+            python_rules(l, tool, i, schema);
         else
             dict_rules(l, tool, i, schema);
         json_decref(schema);
