@@ -37,7 +37,7 @@ static void regex_escape(struct buf *out, const char *text, size_t n)
     }
 }
 
-int64_t lark_token(const struct lark *l, const char *text)
+static int64_t lark_token(const struct lark *l, const char *text)
 {
     return l->p->control_token ? l->p->control_token(l->p->user, text) : -1;
 }
@@ -89,17 +89,18 @@ void lark_json(struct lark *l, const char *schema)
     buf_putc(l->out, '\n');
 }
 
-/* A rule for any text up to and with a mark. */
-static void until_rule(struct lark *l, const char *name, const char *mark)
+void lark_until(struct lark *l, const char *name, const char *chars, const char *mark)
 {
-    int64_t id = lark_token(l, mark);
-    if (id >= 0) {
-        buf_printf(l->out, "%s: %s_text <[%lld]>\n%s_text: /(?s:.*)/\n", name, name, (long long)id, name);
+    int64_t id;
+    if (token_here(l, mark, &id) == NULL) {
+        buf_printf(l->out, "%s[lazy]: /(?s:%s)", name, chars);
+        regex_escape(l->out, mark, strlen(mark));
+        buf_puts(l->out, "/\n");
         return;
     }
-    buf_printf(l->out, "%s[lazy]: /(?s:.*)", name);
-    regex_escape(l->out, mark, strlen(mark));
-    buf_puts(l->out, "/\n");
+    buf_printf(l->out, "%s: %s_text", name, name); /* a control token is no text, and so ends it */
+    lark_mark(l, mark);
+    buf_printf(l->out, "\n%s_text: /(?s:%s)/\n", name, chars);
 }
 
 void lark_regex(struct buf *out, const char *text)
@@ -128,13 +129,13 @@ static void reasoning_rules(struct lark *l)
     if (!l->think || !f->think_end)
         return;
     if (l->s->thinking_open) {
-        until_rule(l, "think", f->think_end);
+        lark_until(l, "think", ".*", f->think_end);
         return;
     }
     buf_puts(l->out, "think:");
     lark_mark(l, f->think_start);
     buf_puts(l->out, " thought\n");
-    until_rule(l, "thought", f->think_end);
+    lark_until(l, "thought", ".*", f->think_end);
 }
 
 /* ---- calls by kind ---- */
@@ -277,6 +278,12 @@ static void calls_rule(struct lark *l, bool lazy)
     } else if (r->flags & F_BARE) {
         repeated(l, "ws \";\" ws", "tool");
     } else if (r->section_start) {
+        if (r->flags & F_WRAPPED) {
+            buf_puts(l->out, " (");
+            lark_mark(l, r->drop[0]);
+            lark_mark(l, r->drop[1]);
+            buf_puts(l->out, " ws)?");
+        }
         bool loose = lazy && r->kind == CALLS_NAME_JSON; /* some models leave the section's marks out */
         buf_puts(l->out, loose ? " (" : "");
         lark_mark(l, r->section_start);
@@ -331,7 +338,7 @@ static void harmony_rules(struct lark *l)
     buf_puts(l->out, plain ? " message thought" : " sp \"analysis\" message thought");
     lark_mark(l, "<|start|>");
     buf_puts(l->out, " sp \"assistant\"\n");
-    until_rule(l, "thought", plain ? "<|eom|>" : "<|end|>");
+    lark_until(l, "thought", ".*", plain ? "<|eom|>" : "<|end|>");
 }
 
 static void harmony_calls(struct lark *l)

@@ -16,9 +16,9 @@ struct lark {
 void lark_literal(struct lark *l, const char *text);
 /* A mark: control tokens in it as tokens. */
 void lark_mark(struct lark *l, const char *text);
+/* A rule for text, any that the regular expression `chars` allows, up to and with a mark. */
+void lark_until(struct lark *l, const char *name, const char *chars, const char *mark);
 void lark_regex(struct buf *out, const char *text); /* escaped */
-/* The id of the control token, or -1. */
-int64_t lark_token(const struct lark *l, const char *text);
 /* A value by its schema. Ends the line. */
 void lark_json(struct lark *l, const char *schema);
 

@@ -111,30 +111,23 @@ static bool has_choices(const json_t *schema)
 static void text_rule(struct lark *l, size_t tool, size_t i, const char *end, const json_t *schema)
 {
     const json_t *min = json_object_get(schema, "minLength"), *max = json_object_get(schema, "maxLength");
-    int64_t id = lark_token(l, end);
-    char length[64] = "*";
+    char length[64] = ".*", name[64];
     if (json_is_integer(min) || json_is_integer(max)) {
         long long from = json_integer_value(min), to = json_is_integer(max) ? json_integer_value(max) : -1;
         if (from >= 0 && from < 10000 && to < 10000)
-            snprintf(length, sizeof length, to >= 0 ? "{%lld,%lld}" : "{%lld,}", from, to);
-    }
-    if (id >= 0) {
-        buf_printf(l->out, "text_%zu_%zu: chars_%zu_%zu <[%lld]>\nchars_%zu_%zu: /(?s:.%s)/\n", tool, i, tool,
-                   i, (long long)id, tool, i, length);
-        return;
+            snprintf(length, sizeof length, to >= 0 ? ".{%lld,%lld}" : ".{%lld,}", from, to);
     }
     if (l->s->row->flags & F_CDATA) { /* which has its own end, and mustn't be read as plain text */
         buf_printf(l->out, "text_%zu_%zu: cdata_%zu_%zu | plain_%zu_%zu\n", tool, i, tool, i, tool, i);
-        buf_printf(l->out, "cdata_%zu_%zu[lazy]: /<!\\[CDATA\\[(?s:.%s)\\]\\]>", tool, i, length);
+        buf_printf(l->out, "cdata_%zu_%zu[lazy]: /<!\\[CDATA\\[(?s:%s)\\]\\]>", tool, i, length);
         lark_regex(l->out, end);
         buf_printf(l->out, "/\nplain_%zu_%zu[lazy]: /(([^<]|<[^!])(?s:.*))?", tool, i);
         lark_regex(l->out, end);
         buf_puts(l->out, "/\n");
         return;
     }
-    buf_printf(l->out, "text_%zu_%zu[lazy]: /(?s:.%s)", tool, i, length);
-    lark_regex(l->out, end);
-    buf_puts(l->out, "/\n");
+    snprintf(name, sizeof name, "text_%zu_%zu", tool, i);
+    lark_until(l, name, length, end);
 }
 
 /* ---- tags ---- */
@@ -145,6 +138,7 @@ static void text_rule(struct lark *l, size_t tool, size_t i, const char *end, co
 static void any_order(struct lark *l, size_t tool)
 {
     const struct chat_tool *t = &l->s->tools.tools[tool];
+    bool commas = l->s->row->kind != CALLS_TAGS;
     if (t->n_args < 2 || t->n_args > MAX_ANY_ORDER)
         return;
     for (unsigned set = 0; set < 1u << t->n_args; set++) {
@@ -154,14 +148,29 @@ static void any_order(struct lark *l, size_t tool)
             if (!(set & 1u << i))
                 continue;
             needed = needed || t->args[i].required;
-            buf_printf(l->out, "%s arg_%zu_%zu ws any_%zu_%u", first ? "" : " |", tool, i, tool,
+            buf_printf(l->out, "%s arg_%zu_%zu ws %s_%zu_%u", first ? "" : " |", tool, i, commas ? "more" : "any", tool,
                        set & ~(1u << i));
             first = false;
         }
         if (!needed)
             buf_puts(l->out, first ? " \"\"" : " | \"\"");
         buf_putc(l->out, '\n');
+        if (commas)
+            buf_printf(l->out, "more_%zu_%u:%s\n", tool, set, first ? " \"\"" : needed ? "" : " \"\" |");
+        if (commas && !first) {
+            l->out->n--;
+            buf_printf(l->out, " \",\" ws any_%zu_%u\n", tool, set);
+        }
     }
+}
+
+static bool in_any_order(struct lark *l, size_t tool)
+{
+    size_t n = l->s->tools.tools[tool].n_args;
+    if (n < 2 || n > MAX_ANY_ORDER)
+        return false;
+    buf_printf(l->out, " any_%zu_%u", tool, (1u << n) - 1);
+    return true;
 }
 
 void lark_tags_call(struct lark *l, size_t tool)
@@ -179,9 +188,8 @@ void lark_tags_call(struct lark *l, size_t tool)
         lark_mark(l, r->name_skip);
     }
     buf_puts(l->out, " ws");
-    if (t->n_args > 1 && t->n_args <= MAX_ANY_ORDER)
-        buf_printf(l->out, " any_%zu_%u", tool, (1u << t->n_args) - 1);
-    for (size_t i = 0; required && (t->n_args == 1 || t->n_args > MAX_ANY_ORDER) && i < t->n_args; i++)
+    bool any = in_any_order(l, tool);
+    for (size_t i = 0; required && !any && i < t->n_args; i++)
         buf_printf(l->out, required[i] ? " arg_%zu_%zu ws" : " (arg_%zu_%zu ws)?", tool, i);
     if (r->func_end)
         lark_mark(l, r->func_end);
@@ -261,7 +269,7 @@ void lark_python_call(struct lark *l, size_t tool)
     bool *required = required_of(t);
     lark_literal(l, t->name);
     buf_puts(l->out, " \"(\" ws");
-    if (required)
+    if (required && !in_any_order(l, tool))
         list(l, "arg", tool, required, t->n_args, ",");
     buf_puts(l->out, " ws \")\"");
     free(required);
@@ -307,7 +315,7 @@ void lark_dict_call(struct lark *l, size_t tool)
     lark_mark(l, l->s->row->name_prefix);
     lark_literal(l, t->name);
     buf_puts(l->out, " \"{\"");
-    if (required)
+    if (required && !in_any_order(l, tool))
         list(l, "arg", tool, required, t->n_args, ",");
     buf_puts(l->out, " \"}\"");
     free(required);
@@ -415,17 +423,10 @@ void lark_shared_values(struct lark *l)
     const char *quote = l->s->row->quote;
     if (!l->dicts)
         return;
-    int64_t id = lark_token(l, quote);
     buf_puts(l->out, "d_string:");
     lark_mark(l, quote);
     buf_puts(l->out, " d_text\n");
-    if (id >= 0) {
-        buf_printf(l->out, "d_text: d_chars <[%lld]>\nd_chars: /(?s:.*)/\n", (long long)id);
-    } else {
-        buf_puts(l->out, "d_text[lazy]: /(?s:.*)");
-        lark_regex(l->out, quote);
-        buf_puts(l->out, "/\n");
-    }
+    lark_until(l, "d_text", ".*", quote);
     buf_puts(l->out, "d_number: /-?(0|[1-9][0-9]{0,17})(\\.[0-9]{1,17})?([eE][-+]?[0-9]{1,3})?/\n"
                      "d_key: /[A-Za-z0-9_.-]+/\n"
                      "d_value: d_string | d_number | \"true\" | \"false\" | \"null\""
@@ -439,8 +440,7 @@ void lark_argument_rules(struct lark *l, size_t tool)
     enum calls_kind kind = l->s->row->kind;
     if (kind != CALLS_TAGS && kind != CALLS_PYTHON && kind != CALLS_DICT)
         return;
-    if (kind == CALLS_TAGS)
-        any_order(l, tool);
+    any_order(l, tool);
     for (size_t i = 0; i < t->n_args; i++) {
         json_t *schema = json_loads(t->args[i].schema, JSON_DECODE_ANY, NULL);
         if (kind == CALLS_TAGS)
