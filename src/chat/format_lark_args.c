@@ -148,8 +148,8 @@ static void any_order(struct lark *l, size_t tool)
             if (!(set & 1u << i))
                 continue;
             needed = needed || t->args[i].required;
-            buf_printf(l->out, "%s arg_%zu_%zu ws %s_%zu_%u", first ? "" : " |", tool, i, commas ? "more" : "any", tool,
-                       set & ~(1u << i));
+            buf_printf(l->out, "%s arg_%zu_%zu ws %s_%zu_%u", first ? "" : " |", tool, i,
+                       commas ? "more" : "any", tool, set & ~(1u << i));
             first = false;
         }
         if (!needed)
@@ -278,8 +278,8 @@ void lark_python_call(struct lark *l, size_t tool)
 /* A schema of strings that allows all of them. */
 static bool any_text(const json_t *schema)
 {
-    static const char *const limits[] = {"enum", "const", "pattern", "format", "minLength", "maxLength", "anyOf", "oneOf",
-                                         "allOf", "$ref", "not"};
+    static const char *const limits[] = {"enum",  "const", "pattern", "format", "minLength", "maxLength",
+                                         "anyOf", "oneOf", "allOf",   "$ref",   "not"};
     for (size_t i = 0; i < sizeof limits / sizeof *limits; i++) {
         if (json_object_get(schema, limits[i]))
             return false;
