@@ -101,9 +101,36 @@ grappa_token grappa_vocab_bos(const struct grappa_vocab *v);
 grappa_token grappa_vocab_eos(const struct grappa_vocab *v);
 bool grappa_vocab_add_bos(const struct grappa_vocab *v);
 bool grappa_vocab_is_eog(const struct grappa_vocab *v, grappa_token t);
+/* Tokens for filling in the middle, -1 where there is none: before, behind and in between; padding; the names
+ * of a repository and of a file. */
+grappa_token grappa_vocab_fim_pre(const struct grappa_vocab *v);
+grappa_token grappa_vocab_fim_suf(const struct grappa_vocab *v);
+grappa_token grappa_vocab_fim_mid(const struct grappa_vocab *v);
+grappa_token grappa_vocab_fim_pad(const struct grappa_vocab *v);
+grappa_token grappa_vocab_fim_rep(const struct grappa_vocab *v);
+grappa_token grappa_vocab_fim_sep(const struct grappa_vocab *v);
 /* Ids of the text into out[max]. Returns the count, which may exceed max (then call again), or -1. */
 int64_t grappa_tokenize(const struct grappa_vocab *v, const char *text, size_t len, bool add_special,
                         bool parse_special, grappa_token *out, size_t max, struct grappa_err *err);
+/* A prompt that asks for what stands between two texts; ids are those of llama-server's /infill. */
+struct grappa_infill_file {
+    const char *name; /* NULL: "tmp" */
+    const char *text;
+    size_t len;
+};
+struct grappa_infill {
+    const grappa_token *prefix, *suffix, *prompt; /* before, behind, and what the answer begins with */
+    size_t n_prefix, n_suffix, n_prompt;
+    const struct grappa_infill_file *extra; /* of the same project */
+    size_t n_extra;
+    /* What fits: of prefix and suffix together n_batch tokens, of the extra files the last
+     * n_ctx - n_batch - 2 n_predict. */
+    int32_t n_batch, n_predict, n_ctx;
+    bool suffix_first;
+};
+/* The same return rule as grappa_tokenize; fails (http_status 501) if the vocabulary has no tokens for it. */
+int64_t grappa_infill(const struct grappa_vocab *v, const struct grappa_infill *in, grappa_token *out, size_t max,
+                      struct grappa_err *err);
 /* Bytes of one token into out[max], not terminated; may cut characters (see grappa_stream). Returns the
  * length, which may exceed max. */
 size_t grappa_token_piece(const struct grappa_vocab *v, grappa_token t, bool special, char *out, size_t max);

@@ -63,6 +63,29 @@ bool grappa_vocab_is_eog(const struct grappa_vocab *v, grappa_token t)
     return vocab_is_eog(v->v, t);
 }
 
+#define FIM(name)                                                                                            \
+    grappa_token grappa_vocab_fim_##name(const struct grappa_vocab *v)                                       \
+    {                                                                                                        \
+        return vocab_fim_##name(v->v);                                                                       \
+    }
+FIM(pre)
+FIM(suf)
+FIM(mid)
+FIM(pad)
+FIM(rep)
+FIM(sep)
+#undef FIM
+
+/* Hands a list over and frees it. */
+static int64_t take_ids(struct token_list *ids, grappa_token *out, size_t max)
+{
+    size_t n = ids->n < max ? ids->n : max;
+    if (n)
+        memcpy(out, ids->p, n * sizeof *out);
+    free(ids->p);
+    return (int64_t)ids->n;
+}
+
 int64_t grappa_tokenize(const struct grappa_vocab *v, const char *text, size_t len, bool add_special,
                         bool parse_special, grappa_token *out, size_t max, struct grappa_err *err)
 {
@@ -72,11 +95,42 @@ int64_t grappa_tokenize(const struct grappa_vocab *v, const char *text, size_t l
         free(ids.p);
         return engine_fail(err, &e);
     }
-    size_t n = ids.n < max ? ids.n : max;
-    if (n)
-        memcpy(out, ids.p, n * sizeof *out);
-    free(ids.p);
-    return (int64_t)ids.n;
+    return take_ids(&ids, out, max);
+}
+
+int64_t grappa_infill(const struct grappa_vocab *v, const struct grappa_infill *in, grappa_token *out, size_t max,
+                      struct grappa_err *err)
+{
+    struct err e = ERR_INIT;
+    struct token_list ids = {0};
+    struct vocab_infill_file *extra = calloc(in->n_extra + 1, sizeof *extra);
+    if (!extra) {
+        err_set(&e, ERR_MEMORY, "out of memory");
+        return engine_fail(err, &e);
+    }
+    for (size_t i = 0; i < in->n_extra; i++) {
+        const struct grappa_infill_file *f = &in->extra[i];
+        extra[i] = (struct vocab_infill_file){str_of(f->name ? f->name : "tmp"), {f->text, f->len}};
+    }
+    struct vocab_infill all = {.prefix = in->prefix,
+                               .suffix = in->suffix,
+                               .prompt = in->prompt,
+                               .n_prefix = in->n_prefix,
+                               .n_suffix = in->n_suffix,
+                               .n_prompt = in->n_prompt,
+                               .extra = extra,
+                               .n_extra = in->n_extra,
+                               .n_batch = in->n_batch,
+                               .n_predict = in->n_predict,
+                               .n_ctx = in->n_ctx,
+                               .suffix_first = in->suffix_first};
+    int rc = vocab_infill(v->v, &all, &ids, &e);
+    free(extra);
+    if (rc < 0) {
+        free(ids.p);
+        return engine_fail(err, &e);
+    }
+    return take_ids(&ids, out, max);
 }
 
 size_t grappa_token_piece(const struct grappa_vocab *v, grappa_token t, bool special, char *out, size_t max)

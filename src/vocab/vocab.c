@@ -405,6 +405,19 @@ token_id vocab_pad(const struct vocab *v)
     return v->role[ROLE_PAD];
 }
 
+#define FIM(name, role_name)                                                                                 \
+    token_id vocab_fim_##name(const struct vocab *v)                                                         \
+    {                                                                                                        \
+        return v->role[ROLE_FIM_##role_name];                                                                \
+    }
+FIM(pre, PRE)
+FIM(suf, SUF)
+FIM(mid, MID)
+FIM(pad, PAD)
+FIM(rep, REP)
+FIM(sep, SEP)
+#undef FIM
+
 bool vocab_add_bos(const struct vocab *v)
 {
     return v->add_bos;

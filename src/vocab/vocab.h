@@ -50,6 +50,13 @@ token_id vocab_eos(const struct vocab *v);
 token_id vocab_eot(const struct vocab *v);
 token_id vocab_nl(const struct vocab *v);
 token_id vocab_pad(const struct vocab *v);
+/* Fill-in-the-middle: before, behind and in between; padding; a repository's name; a file's name. */
+token_id vocab_fim_pre(const struct vocab *v);
+token_id vocab_fim_suf(const struct vocab *v);
+token_id vocab_fim_mid(const struct vocab *v);
+token_id vocab_fim_pad(const struct vocab *v);
+token_id vocab_fim_rep(const struct vocab *v);
+token_id vocab_fim_sep(const struct vocab *v);
 bool vocab_add_bos(const struct vocab *v);
 bool vocab_add_eos(const struct vocab *v);
 /* Exact text of a token to its id, TOKEN_NONE if there is none. */
@@ -66,6 +73,27 @@ struct token_list {
  * the text's length up to a logarithm. -1 on failure. */
 int vocab_tokenize(const struct vocab *v, struct str text, bool add_special, bool parse_special,
                    struct token_list *out, struct err *err);
+
+/* A prompt that asks for what stands between two texts. */
+struct vocab_infill_file { /* something else of the same project */
+    struct str name, text;
+};
+struct vocab_infill {
+    const token_id *prefix, *suffix, *prompt; /* texts before and behind, and what the answer begins with */
+    size_t n_prefix, n_suffix, n_prompt;
+    const struct vocab_infill_file *extra;
+    size_t n_extra;
+    /* What fits: of prefix and suffix together n_batch tokens (their ends at the gap are kept), of the extra
+     * files the last n_ctx - n_batch - 2 n_predict. */
+    int32_t n_batch, n_predict, n_ctx;
+    bool suffix_first;
+};
+
+/* Appends the prompt's ids, those of llama-server's /infill: the pattern of Qwen2.5-Coder (arXiv 2409.12186),
+ * as much of it as there are tokens for. Fails with ERR_UNSUPPORTED if the vocabulary lacks one of the three
+ * that it takes, and says which. */
+int vocab_infill(const struct vocab *v, const struct vocab_infill *in, struct token_list *out,
+                 struct err *err);
 
 /* Appends the bytes of one token, as llama_token_to_piece: `special` false leaves control tokens out;
  * `lstrip` leading spaces are dropped. */

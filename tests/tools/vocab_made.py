@@ -197,6 +197,18 @@ def whitespace(seed, **keys):
     return v.file()
 
 
+def fim(seed):
+    """Byte-level, with Qwen2.5-Coder's tokens for filling in the middle."""
+    r, v = random.Random(seed), Vocab("gpt2", **{"tokenizer.ggml.pre": "qwen2"})
+    for c in alphabet():
+        v.add(c)
+    bpe(r, v, list("etaoinshrdlufm") * 4 + ["Ġ"] * 9 + ["Ċ"] * 3 + list("()_=:."), 400)
+    for text in ("<|endoftext|>", "<|fim_prefix|>", "<|fim_middle|>", "<|fim_suffix|>", "<|fim_pad|>", "<|repo_name|>", "<|file_sep|>"):
+        v.add(text, CONTROL)
+    v.keys["tokenizer.ggml.eos_token_id"] = v.tokens.index("<|endoftext|>")
+    return v.file()
+
+
 KEYS = "tokenizer.ggml."
 MADE = {
     "rwkv": lambda: rwkv(1),
@@ -208,6 +220,7 @@ MADE = {
     "wordpiece": lambda: wordpiece(6),
     "wordpiece-cased": lambda: wordpiece(7, **{KEYS + "normalizer.lowercase": False}),
     "wordpiece-accents": lambda: wordpiece(8, **{KEYS + "normalizer.strip_accents": False}),
+    "fim": lambda: fim(12),
     "hybriddna": lambda: hybriddna(9),
     "whitespace": lambda: whitespace(10),
     "whitespace-lower": lambda: whitespace(11, **{KEYS + "normalizer.lowercase": True}),

@@ -92,6 +92,7 @@ int main(void)
         SMALL("wordpiece"),
         SMALL("wordpiece-cased"),
         SMALL("wordpiece-accents"),
+        SMALL("fim"),
         SMALL("hybriddna"),
         SMALL("whitespace"),
         SMALL("whitespace-lower"),
