@@ -171,6 +171,15 @@ int gguf_fd(const struct gguf *g, uint32_t part)
     return g->parts[part].fd;
 }
 
+int gguf_changed(const struct gguf *g, struct err *err)
+{
+    for (uint32_t i = 0; i < g->n_parts; i++) {
+        if (part_changed(&g->parts[i], err) < 0)
+            return -1;
+    }
+    return 0;
+}
+
 void gguf_want_pages(const struct gguf *g)
 {
     size_t page = (size_t)sysconf(_SC_PAGESIZE);

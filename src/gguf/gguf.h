@@ -89,6 +89,10 @@ uint32_t gguf_version(const struct gguf *g);
 uint64_t gguf_file_size(const struct gguf *g); /* bytes, all parts together */
 /* File descriptor of a part, -1 for memory; owned by the struct gguf. */
 int gguf_fd(const struct gguf *g, uint32_t part);
+/* 0, or -1 with an error when a part was cut, grew or was written to since it was opened (a file that
+ * replaces it under its name does no harm). Tensors are read from the map at all times, and behind the end of
+ * a file that was cut there is nothing to read: the process would end by SIGBUS. Ask before a longer use. */
+int gguf_changed(const struct gguf *g, struct err *err);
 /* Lets the kernel read the tensor data ahead, while the caller does something else. */
 void gguf_want_pages(const struct gguf *g);
 

@@ -29,6 +29,7 @@ static int map_file(struct part *p, struct err *err)
         return err_set(err, ERR_IO, "cannot be mapped: %s", strerror(errno));
     p->bytes = bytes;
     p->size = (size_t)st.st_size;
+    p->written = st.st_mtim;
     return 0;
 }
 
@@ -39,6 +40,21 @@ int part_open(struct part *p, const char *path, struct err *err)
         return 0;
     err_prefix(err, "%s", path);
     return -1;
+}
+
+int part_changed(const struct part *p, struct err *err)
+{
+    struct stat st;
+    if (p->fd < 0)
+        return 0;
+    if (fstat(p->fd, &st) != 0)
+        return err_set(err, ERR_IO, "%s: %s", p->path, strerror(errno));
+    if (st.st_size != (off_t)p->size)
+        return err_set(err, ERR_IO, "%s: the file has %lld bytes now and had %zu when it was opened", p->path,
+                       (long long)st.st_size, p->size);
+    if (st.st_mtim.tv_sec != p->written.tv_sec || st.st_mtim.tv_nsec != p->written.tv_nsec)
+        return err_set(err, ERR_IO, "%s: the file was written to since it was opened", p->path);
+    return 0;
 }
 
 void part_close(struct part *p)

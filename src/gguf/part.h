@@ -6,11 +6,14 @@
 #include "base/mem.h"
 #include "gguf/gguf.h"
 
+#include <time.h>
+
 struct part {
     char *path; /* NULL for memory */
     int fd;     /* -1 for memory */
     const uint8_t *bytes;
     size_t size;
+    struct timespec written; /* when the file was, as it was opened */
 
     /* Filled by part_parse. */
     uint32_t version;
@@ -27,6 +30,8 @@ struct part {
 /* Maps the file and parses it. Errors name the file. The part is to be closed either way. */
 int part_open(struct part *p, const char *path, struct err *err);
 void part_close(struct part *p);
+/* See gguf_changed. */
+int part_changed(const struct part *p, struct err *err);
 
 /* Reads header, metadata and tensor directory of p->bytes. Duplicate tensor names are left to the caller, who
  * sees all parts. */

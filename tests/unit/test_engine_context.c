@@ -3,6 +3,8 @@
  * differs. */
 #include "engine_subject.h"
 
+#include <unistd.h>
+
 static int load_llama(void **state)
 {
     return subject_load(state, TINY "llama.gguf", 1e-5f);
@@ -399,6 +401,36 @@ static void test_contexts_longer_than_the_positions(void **state)
     grappa_model_free(m);
 }
 
+/* Under a model in use: a step says what happened instead of ending the process, and changes nothing. */
+static void test_a_file_that_changes(void **state)
+{
+    static const char *const commands[] = {"truncate -s -4096 %s", "truncate -s +1 %s", "touch -d @1000000000 %s"};
+    static const char *const words[] = {"bytes now and had", "bytes now and had", "was written to"};
+    (void)state;
+    for (size_t i = 0; i < 3; i++) {
+        char path[] = "/tmp/grappa-model-XXXXXX", command[256];
+        close(mkstemp(path));
+        snprintf(command, sizeof command, "cp " TINY "llama-q4_0.gguf %s", path);
+        assert_int_equal(system(command), 0);
+        struct subject s = {0};
+        struct grappa_err err = {0};
+        s.m = grappa_model_load(path, &exact, &err);
+        assert_non_null(s.m);
+        new_context(&s, 64, 1);
+        feed(s.c, 0, 0, 0, 5);
+        snprintf(command, sizeof command, commands[i], path);
+        assert_int_equal(system(command), 0);
+        grappa_token t = text_token(0, 5);
+        assert_int_equal(grappa_decode(s.c, &(struct grappa_batch){.n = 1, .token = &t}, &err), -1);
+        if (!strstr(err.text, path) || !strstr(err.text, words[i]))
+            fail_msg("%s, \"%s\" are not in: %s", path, words[i], err.text);
+        assert_int_equal(grappa_seq_len(s.c, 0), 5);
+        grappa_context_free(s.c);
+        grappa_model_free(s.m);
+        unlink(path);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest alike[] = {
@@ -419,7 +451,8 @@ int main(void)
         cmocka_unit_test(test_contexts_that_can_not_be),
     };
     const struct CMUnitTest models[] = {cmocka_unit_test(test_models_that_can_not_be),
-                                        cmocka_unit_test(test_contexts_longer_than_the_positions)};
+                                        cmocka_unit_test(test_contexts_longer_than_the_positions),
+                                        cmocka_unit_test(test_a_file_that_changes)};
     return cmocka_run_group_tests_name("llama", alike, load_llama, subject_unload) +
            cmocka_run_group_tests_name("gemma3", alike, load_gemma3, subject_unload) +
            cmocka_run_group_tests_name("gpt-oss", alike, load_gpt_oss, subject_unload) +
