@@ -77,6 +77,16 @@ INLINE void add_step(const struct kind *k, const struct step *w, const struct x_
     }
 }
 
+/* The sums of the lanes of four registers. */
+INLINE __m128 add_lanes(const __m512 v[4])
+{
+    __m512 ab = _mm512_add_ps(_mm512_unpacklo_ps(v[0], v[1]), _mm512_unpackhi_ps(v[0], v[1]));
+    __m512 cd = _mm512_add_ps(_mm512_unpacklo_ps(v[2], v[3]), _mm512_unpackhi_ps(v[2], v[3]));
+    __m512 abcd = _mm512_add_ps(_mm512_shuffle_ps(ab, cd, 0x44), _mm512_shuffle_ps(ab, cd, 0xee));
+    __m256 half = _mm256_add_ps(_mm512_castps512_ps256(abcd), _mm512_extractf32x8_ps(abcd, 1));
+    return _mm_add_ps(_mm256_castps256_ps128(half), _mm256_extractf128_ps(half, 1));
+}
+
 /* y[c][r] for n_x rows of x and n_w rows of W. */
 INLINE void multiply(const struct product *p, const struct kind *k, const uint8_t *const w[MAX_W],
                      const uint8_t *const next[MAX_W], int n_w, int n_x, float y[MAX_X][MAX_W])
@@ -103,8 +113,11 @@ INLINE void multiply(const struct product *p, const struct kind *k, const uint8_
             add_step(k, &s, x, n_x, sum[r]);
         }
     }
-    UNROLL for (int r = 0; r < n_w; r++) UNROLL for (int c = 0; c < n_x; c++) y[c][r] =
-        _mm512_reduce_add_ps(sum[r][c]);
+    UNROLL for (int c = 0; c < n_x; c++)
+    {
+        const __m512 rows[MAX_W] = {sum[0][c], sum[1][c], sum[2][c], sum[3][c]};
+        _mm_storeu_ps(y[c], add_lanes(rows));
+    }
 }
 
 /* All rows of W, n_w at a time; the last ones are done with the last row again in the places that are left.
