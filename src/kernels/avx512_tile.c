@@ -280,24 +280,46 @@ struct x_rows {
 
 typedef void multiply_fn(const struct panel *w, const struct x_rows *x, __m512 *sum);
 
-INLINE __m512i start_of(const struct kind *k, const struct x_rows *x, int c, int g)
+/* What x has for each group, side by side: many pointers at a time would not stay in registers. */
+struct x_groups {
+    int32_t start[MAX_X][STEP_MAX_GROUPS]; /* -zero times the sum of x */
+    float d[MAX_X][STEP_GROUPS];           /* ROUND_32 */
+};
+
+INLINE void groups_of_x(const struct kind *k, const struct x_rows *x, int n_x, struct x_groups *to)
 {
-    const int32_t *less = x->less + (size_t)c * x->less_row;
-    if (!k->zero)
-        return _mm512_setzero_si512();
-    int32_t sum = k->rounding == ROUND_256 && k->group == 32 ? less[2 * g] + less[2 * g + 1] : less[g];
-    return _mm512_sll_epi32(_mm512_set1_epi32(sum), x->zero_shift);
+    UNROLL for (int c = 0; c < n_x; c++)
+    {
+        const int32_t *less = x->less + (size_t)c * x->less_row;
+        if (k->rounding == ROUND_32) {
+            _mm256_storeu_ps(to->d[c], _mm256_loadu_ps(x->d + (size_t)c * x->d_row));
+            __m256i sums = _mm256_loadu_si256((const void *)less);
+            _mm256_storeu_si256((void *)to->start[c], _mm256_sll_epi32(sums, x->zero_shift));
+        } else if (k->zero) {
+            __m512i sums = _mm512_loadu_si512(less);
+            if (k->group == 32) { /* of two groups of 16 each, in the lower half */
+                const __m512i even = _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 0, 0, 0, 0, 0, 0, 0, 0);
+                const __m512i odd = _mm512_add_epi32(even, _mm512_set1_epi32(1));
+                sums = _mm512_add_epi32(_mm512_permutexvar_epi32(even, sums),
+                                        _mm512_permutexvar_epi32(odd, sums));
+            }
+            _mm512_storeu_si512(to->start[c], _mm512_sll_epi32(sums, x->zero_shift));
+        }
+    }
 }
 
 /* A panel with n_x rows of x. */
 INLINE void multiply(const struct kind *k, const struct panel *w, const struct x_rows *x, int n_x, __m512 *to)
 {
     const int groups = STEP / k->group, quads = k->group / 4;
+    struct x_groups of_x;
+    groups_of_x(k, x, n_x, &of_x);
     __m512 sum[MAX_X];
     UNROLL for (int c = 0; c < n_x; c++) sum[c] = _mm512_setzero_ps();
     for (int g = 0; g < groups; g++) {
         __m512i dot[MAX_X];
-        UNROLL for (int c = 0; c < n_x; c++) dot[c] = start_of(k, x, c, g);
+        UNROLL for (int c = 0; c < n_x; c++) dot[c] =
+            k->zero ? _mm512_set1_epi32(of_x.start[c][g]) : _mm512_setzero_si512();
         UNROLL for (int j = 0; j < quads; j++) UNROLL for (int c = 0; c < n_x; c++)
         {
             const uint8_t *from = x->q + (size_t)c * x->q_row + 4 * (g * quads + j);
@@ -307,7 +329,7 @@ INLINE void multiply(const struct kind *k, const struct panel *w, const struct x
         {
             __m512 scale = w->scale[g];
             if (k->rounding == ROUND_32)
-                scale = _mm512_mul_ps(scale, _mm512_set1_ps(x->d[(size_t)c * x->d_row + (size_t)g]));
+                scale = _mm512_mul_ps(scale, _mm512_set1_ps(of_x.d[c][g]));
             sum[c] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(dot[c]), scale, sum[c]);
         }
     }
