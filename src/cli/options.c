@@ -479,8 +479,18 @@ static int set_from_environment(struct options *o, struct grappa_err *err)
         struct reading r = {o, d, name, err};
         if (d->takes == TAKES_FLAG ? read_switch(&r, text) : set_value(&r, text))
             return -1;
+        o->from_environment[i] = is_list(d);
     }
     return 0;
+}
+
+/* A list of the command line does not add to that of the environment. */
+static void drop_from_environment(struct options *o, const struct option *d)
+{
+    bool *from = &o->from_environment[d - option_table];
+    if (*from)
+        ((struct strings *)((char *)o + d->offset))->n = 0;
+    *from = false;
 }
 
 /* One option at argv[*i]; moves *i past its value. */
@@ -515,6 +525,7 @@ static int take_option(struct options *o, int argc, char **argv, int *i, struct 
     if (!attached && *i + 1 >= argc)
         return cli_error(err, 2, "%s: needs a value, %s", name, d->value);
     struct reading r = {o, d, name, err};
+    drop_from_environment(o, d);
     return set_value(&r, attached ? attached : argv[++*i]);
 }
 
@@ -522,6 +533,7 @@ int options_parse(struct options *o, const struct command *c, const char *called
                   struct grappa_err *err)
 {
     *o = (struct options){.command = c, .called_as = called_as};
+    o->from_environment = arena_alloc(&o->mem, n_options * sizeof *o->from_environment);
     if (set_defaults(o, false, err) || set_from_environment(o, err))
         return -1;
     for (int i = 0; i < argc; i++) {

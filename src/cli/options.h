@@ -85,6 +85,7 @@ struct options {
     const char *called_as;  /* the program's name: "grappa", "llama-bench", … */
     const char *argument;   /* the plain argument, if the command takes one */
     struct strings ignored; /* options given that have no effect */
+    bool *from_environment; /* rows of the table whose list came from there */
     struct arena mem;       /* owns what the lists point to */
 };
 

@@ -11,6 +11,7 @@
 #define ROUTE(method, path, handler, open, asleep) http_handler handler;
 #include "server/routes.def"
 #undef ROUTE
+http_handler post_predict; /* its path is an option */
 
 /* A run with its settings read from the body; NULL: replied with an error. The run belongs to the exchange.
  */

@@ -56,6 +56,7 @@ static struct exchange *exchange_new(struct http *h, struct MHD_Connection *conn
     x->fd = info ? info->connect_fd : -1;
     x->id = atomic_fetch_add(&h->next_id, 1) + 1;
     x->start = clock_s();
+    x->timeout_s = h->p->timeout_s;
     x->method = method;
     x->body.ceiling = h->p->max_body;
     x->out.ceiling = (size_t)1 << 30;
@@ -143,7 +144,7 @@ static ssize_t stream_read(void *user, uint64_t pos, char *to, size_t max)
         buf_clear(&x->out);
         x->sent = 0;
         x->done = !x->next(x, x->user, &x->out);
-        restart_timeout(x, KEEP_ALIVE_S);
+        restart_timeout(x, x->timeout_s);
         if (x->out.failed)
             return MHD_CONTENT_READER_END_WITH_ERROR;
     }

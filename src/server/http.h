@@ -25,10 +25,12 @@ struct exchange {
     const char *method;
     const char *path; /* behind the prefix */
     struct buf body;
+    int timeout_s;
     bool early; /* answered before the body was read */
     /* the answer */
     int status;
-    const char *type; /* content type, static */
+    const char *type; /* content type, static or own_type */
+    char own_type[160];
     struct buf out;
     /* A streamed answer: makes more of `out` (may block); false when this was all. */
     bool (*next)(struct exchange *x, void *user, struct buf *out);

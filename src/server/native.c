@@ -1,5 +1,5 @@
 /* llama-server's own dialect: /completion and /infill. */
-#include "server/dialects.h"
+#include "server/chat.h"
 
 #include <stdlib.h>
 
@@ -237,17 +237,6 @@ static void complete(struct exchange *x, const json_t *body, const struct dialec
         reply_error(x, &err);
     else
         run_go(r);
-}
-
-static void with_body(struct exchange *x, void (*fn)(struct exchange *x, json_t *body))
-{
-    struct grappa_err err = {0};
-    json_t *body = read_body(x, false, &err);
-    if (body)
-        fn(x, body);
-    else
-        reply_error(x, &err);
-    json_decref(body);
 }
 
 static void completion(struct exchange *x, json_t *body)

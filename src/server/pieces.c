@@ -14,15 +14,17 @@ static double per(double n, double d)
 
 json_t *timings_json(const struct grappa_timings *t)
 {
-    double prompt_ms = 1e3 * t->prompt_s, text_ms = 1e3 * t->predict_s;
+    /* What a shift of the context computes again is no part of the prompt. */
+    int32_t most = t->n_prompt - t->n_cached, n_computed = t->n_computed < most ? t->n_computed : most;
+    double prompt_ms = n_computed > 0 ? 1e3 * t->prompt_s : 0, text_ms = 1e3 * t->predict_s;
     /* The first token comes out of the prompt's last step, so n tokens take n - 1 steps. */
     double steps = t->n_predicted > 0 ? t->n_predicted - 1 : 0;
     if (steps == 0 && t->n_predicted == 0)
         text_ms = 0;
     json_t *j =
         json_pack("{s:i, s:i, s:f, s:f, s:f, s:i, s:f, s:f, s:f}", "cache_n", t->n_cached, "prompt_n",
-                  t->n_computed, "prompt_ms", prompt_ms, "prompt_per_token_ms", per(prompt_ms, t->n_computed),
-                  "prompt_per_second", per(1e3 * t->n_computed, prompt_ms), "predicted_n", t->n_predicted,
+                  n_computed, "prompt_ms", prompt_ms, "prompt_per_token_ms", per(prompt_ms, n_computed),
+                  "prompt_per_second", per(1e3 * n_computed, prompt_ms), "predicted_n", t->n_predicted,
                   "predicted_ms", text_ms, "predicted_per_token_ms", per(text_ms, steps),
                   "predicted_per_second", steps > 0 ? per(1e3 * steps, text_ms) : 0.0);
     if (j && t->n_drafted) {

@@ -42,6 +42,8 @@ static http_handler *optional_route(struct exchange *x, bool *open)
         *open = true;
         return get_health;
     }
+    if (p->predict_route && !get && strcmp(x->path, p->predict_route) == 0)
+        return post_predict;
     return NULL;
 }
 

@@ -117,6 +117,8 @@ static void free_part(struct part *p)
     free(p->prompt);
     free(p->tokens);
     free(p->last);
+    if (p->state && p->run->dialect->release)
+        p->run->dialect->release(p);
     free(p->state);
 }
 
@@ -411,7 +413,7 @@ static const char *finish_word(const struct run *r)
     return p && p->last ? stop_type(p) : "error";
 }
 
-int run_wait(struct run *r)
+static int wait_all(struct run *r)
 {
     while (r->n_done < r->n_parts) {
         struct event *e = take_event(r);
@@ -438,7 +440,7 @@ int run_wait(struct run *r)
 
 static void reply_whole(struct run *r)
 {
-    if (run_wait(r))
+    if (wait_all(r))
         return;
     const struct dialect *d = r->dialect;
     json_t *all = json_array();
@@ -536,4 +538,9 @@ void run_go(struct run *r)
         reply_stream(r);
     else
         reply_whole(r);
+}
+
+int run_start_and_wait(struct run *r)
+{
+    return start_all(r) ? -1 : wait_all(r);
 }

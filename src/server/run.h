@@ -52,6 +52,7 @@ struct dialect {
     void (*progress)(struct part *p, const struct event *e, struct buf *out);
     void (*finish)(struct part *p, const struct event *e, struct buf *out);
     void (*failed)(struct part *p, const struct event *e, struct buf *out);
+    void (*release)(struct part *p); /* what part->state leads to; or NULL */
     /* Of a whole answer; joins several into one if `join` is not NULL, else they become an array. */
     json_t *(*whole)(struct part *p);
     json_t *(*join)(json_t *answers); /* takes over the array */
@@ -86,8 +87,8 @@ struct run *run_new(struct exchange *x, struct model *model, const struct dialec
 void run_add_prompt(struct run *r, grappa_token *ids, size_t n);
 /* Hands all over, waits for the answer or for a stream's beginning, and replies. */
 void run_go(struct run *r);
-/* Embeddings: waits until all is there; -1: replied with an error already. */
-int run_wait(struct run *r);
+/* Embeddings: hands all over and waits until all is there; -1: replied with an error already. */
+int run_start_and_wait(struct run *r);
 
 /* ---- for dialects ---- */
 json_t *timings_json(const struct grappa_timings *t);
