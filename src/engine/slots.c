@@ -176,6 +176,8 @@ void slots_start(struct grappa_engine *e, struct slot *s, struct grappa_request 
         r->timings.n_cached = cached;
     }
     e->stats.cached_tokens += (uint64_t)cached;
+    if (!s->leader) /* where it begins; one who waits for another says so later */
+        output_progress(r, s->id, cached);
 }
 
 void slots_follow(struct grappa_engine *e, struct slot *s)
@@ -192,6 +194,8 @@ void slots_follow(struct grappa_engine *e, struct slot *s)
     int32_t cached = s->n_past - before - (s->n_past == s->n_tokens);
     s->r->timings.n_cached += cached;
     e->stats.cached_tokens += (uint64_t)cached;
+    if (!s->leader)
+        output_progress(s->r, s->id, s->r->timings.n_cached);
 }
 
 /* ---- room in the pool ---- */

@@ -22,8 +22,8 @@ static void add_text(struct buf *b, const json_t *text)
         buf_add(b, json_string_value(text), json_string_length(text));
 }
 
-/* Claude Code puts a line with a stamp that changes with every request before its system prompt; with the stamp made
- * the same, prompts begin alike and the cache serves them. */
+/* Claude Code puts a line with a stamp that changes with every request before its system prompt; with the
+ * stamp made the same, prompts begin alike and the cache serves them. */
 static void blank_stamp(struct buf *b)
 {
     static const char header[] = "x-anthropic-billing-header:", stamp[] = "cch=";
@@ -42,7 +42,8 @@ static int convert_system(const json_t *body, json_t *messages, struct grappa_er
     if (!system)
         return 0;
     if (!json_is_string(system) && !json_is_array(system))
-        return fail(err, 400, "Field 'system': type must be string or array, but is %s", json_type_name(system));
+        return fail(err, 400, "Field 'system': type must be string or array, but is %s",
+                    json_type_name(system));
     add_text(&text, system);
     for (size_t i = 0; i < json_array_size(system); i++) {
         const json_t *block = json_array_get(system, i);
@@ -50,7 +51,8 @@ static int convert_system(const json_t *body, json_t *messages, struct grappa_er
             add_text(&text, json_object_get(block, "text"));
     }
     blank_stamp(&text);
-    json_array_append_new(messages, json_pack("{s:s, s:o}", "role", "system", "content", text_json(text.p, text.n)));
+    json_array_append_new(messages,
+                          json_pack("{s:s, s:o}", "role", "system", "content", text_json(text.p, text.n)));
     buf_release(&text);
     return 0;
 }
@@ -82,7 +84,8 @@ static json_t *result_content(const json_t *content)
         const json_t *c = json_array_get(content, i);
         if (says(c, "type", "text")) {
             add_text(&text, json_object_get(c, "text"));
-            json_array_append_new(parts, json_pack("{s:s, s:s}", "type", "text", "text", string_of(c, "text")));
+            json_array_append_new(parts,
+                                  json_pack("{s:s, s:s}", "type", "text", "text", string_of(c, "text")));
         } else if (says(c, "type", "image")) {
             pictures = true;
             json_array_append_new(parts, image_part(c));
@@ -98,8 +101,9 @@ static json_t *call_of(const json_t *block)
 {
     json_t *input = json_object_get(block, "input");
     char *arguments = input ? json_dumps(input, JSON_COMPACT | JSON_ENCODE_ANY) : NULL;
-    json_t *j = json_pack("{s:s, s:s, s:{s:s, s:s}}", "type", "function", "id", string_of(block, "id"), "function", "name",
-                          string_of(block, "name"), "arguments", arguments ? arguments : "{}");
+    json_t *j =
+        json_pack("{s:s, s:s, s:{s:s, s:s}}", "type", "function", "id", string_of(block, "id"), "function",
+                  "name", string_of(block, "name"), "arguments", arguments ? arguments : "{}");
     free(arguments);
     return j;
 }
@@ -168,15 +172,17 @@ static int convert_tools(const json_t *body, json_t *out, struct grappa_err *err
         for (size_t i = 0; i < json_array_size(tools); i++) {
             const json_t *t = json_array_get(tools, i);
             json_t *schema = json_object_get(t, "input_schema");
-            json_array_append_new(list, json_pack("{s:s, s:{s:s, s:s, s:o}}", "type", "function", "function", "name",
-                                                  string_of(t, "name"), "description", string_of(t, "description"),
-                                                  "parameters", schema ? json_incref(schema) : json_object()));
+            json_array_append_new(list, json_pack("{s:s, s:{s:s, s:s, s:o}}", "type", "function", "function",
+                                                  "name", string_of(t, "name"), "description",
+                                                  string_of(t, "description"), "parameters",
+                                                  schema ? json_incref(schema) : json_object()));
         }
         json_object_set_new(out, "tools", list);
     }
     if (says(choice, "type", "tool"))
-        json_object_set_new(out, "tool_choice", json_pack("{s:s, s:{s:s}}", "type", "function", "function", "name",
-                                                          string_of(choice, "name")));
+        json_object_set_new(
+            out, "tool_choice",
+            json_pack("{s:s, s:{s:s}}", "type", "function", "function", "name", string_of(choice, "name")));
     else if (says(choice, "type", "any"))
         json_object_set_new(out, "tool_choice", json_string("required"));
     else if (says(choice, "type", "none"))
@@ -186,8 +192,9 @@ static int convert_tools(const json_t *body, json_t *out, struct grappa_err *err
 
 static json_t *to_chat(const json_t *body, struct grappa_err *err)
 {
-    static const char *const same[] = {"model", "temperature", "top_p", "top_k", "stream", "chat_template_kwargs", "seed",
-                                       "id_slot", "cache_prompt"};
+    static const char *const same[] = {"model", "temperature", "top_p",
+                                       "top_k", "stream",      "chat_template_kwargs",
+                                       "seed",  "id_slot",     "cache_prompt"};
     json_t *messages = json_array(), *out = json_object(), *in = NULL;
     json_object_set_new(out, "messages", messages);
     if (!json_object_get(body, "messages"))
@@ -210,7 +217,8 @@ static json_t *to_chat(const json_t *body, struct grappa_err *err)
     const json_t *thinking = json_object_get(body, "thinking");
     if (says(thinking, "type", "enabled")) {
         json_t *budget = member(thinking, "budget_tokens");
-        json_object_set_new(out, "thinking_budget_tokens", budget ? json_incref(budget) : json_integer(10000));
+        json_object_set_new(out, "thinking_budget_tokens",
+                            budget ? json_incref(budget) : json_integer(10000));
     }
     return out;
 }
@@ -242,16 +250,16 @@ static json_t *stop_sequence(const struct part *p)
 static json_t *usage_json(const struct part *p, int n_predicted)
 {
     const struct grappa_timings *t = &p->timings;
-    return json_pack("{s:i, s:i, s:i}", "cache_read_input_tokens", t->n_cached, "input_tokens", t->n_prompt - t->n_cached,
-                     "output_tokens", n_predicted);
+    return json_pack("{s:i, s:i, s:i}", "cache_read_input_tokens", t->n_cached, "input_tokens",
+                     t->n_prompt - t->n_cached, "output_tokens", n_predicted);
 }
 
 static json_t *tool_block(const json_t *call)
 {
     const json_t *f = json_object_get(call, "function");
     json_t *input = json_loads(string_of(f, "arguments"), 0, NULL);
-    return json_pack("{s:s, s:s, s:s, s:o}", "type", "tool_use", "id", string_of(call, "id"), "name", string_of(f, "name"),
-                     "input", input ? input : json_object());
+    return json_pack("{s:s, s:s, s:s, s:o}", "type", "tool_use", "id", string_of(call, "id"), "name",
+                     string_of(f, "name"), "input", input ? input : json_object());
 }
 
 static json_t *whole(struct part *p)
@@ -261,16 +269,16 @@ static json_t *whole(struct part *p)
     const json_t *calls = json_object_get(m, "tool_calls");
     json_t *thought = json_object_get(m, "reasoning_content"), *text = json_object_get(m, "content");
     if (json_string_length(thought))
-        json_array_append_new(content, json_pack("{s:s, s:O, s:s}", "type", "thinking", "thinking", thought, "signature",
-                                                 ""));
+        json_array_append_new(
+            content, json_pack("{s:s, s:O, s:s}", "type", "thinking", "thinking", thought, "signature", ""));
     if (json_string_length(text))
         json_array_append_new(content, json_pack("{s:s, s:O}", "type", "text", "text", text));
     for (size_t i = 0; i < json_array_size(calls); i++)
         json_array_append_new(content, tool_block(json_array_get(calls, i)));
     json_decref(m);
-    return json_pack("{s:s, s:s, s:s, s:o, s:s, s:s, s:o, s:o}", "id", r->id, "type", "message", "role", "assistant",
-                     "content", content, "model", r->model->name, "stop_reason", stop_reason(p), "stop_sequence",
-                     stop_sequence(p), "usage", usage_json(p, p->timings.n_predicted));
+    return json_pack("{s:s, s:s, s:s, s:o, s:s, s:s, s:o, s:o}", "id", r->id, "type", "message", "role",
+                     "assistant", "content", content, "model", r->model->name, "stop_reason", stop_reason(p),
+                     "stop_sequence", stop_sequence(p), "usage", usage_json(p, p->timings.n_predicted));
 }
 
 /* ---- streamed ---- */
@@ -283,9 +291,9 @@ static void begin(struct part *p, struct buf *out)
         return;
     s->begun = true;
     put_event(out, "message_start",
-              json_pack("{s:s, s:{s:s, s:s, s:s, s:[], s:s, s:n, s:n, s:o}}", "type", "message_start", "message", "id", r->id,
-                        "type", "message", "role", "assistant", "content", "model", r->model->name, "stop_reason",
-                        "stop_sequence", "usage", usage_json(p, 0)));
+              json_pack("{s:s, s:{s:s, s:s, s:s, s:[], s:s, s:n, s:n, s:o}}", "type", "message_start",
+                        "message", "id", r->id, "type", "message", "role", "assistant", "content", "model",
+                        r->model->name, "stop_reason", "stop_sequence", "usage", usage_json(p, 0)));
 }
 
 static void put_delta(const struct state *s, json_t *delta, struct buf *out)
@@ -300,7 +308,8 @@ static void close_block(struct state *s, struct buf *out)
         return;
     if (s->open == BLOCK_THINKING) /* clients expect one, though nothing is signed here */
         put_delta(s, json_pack("{s:s, s:s}", "type", "signature_delta", "signature", ""), out);
-    put_event(out, "content_block_stop", json_pack("{s:s, s:i}", "type", "content_block_stop", "index", s->index));
+    put_event(out, "content_block_stop",
+              json_pack("{s:s, s:i}", "type", "content_block_stop", "index", s->index));
     s->open = BLOCK_NONE;
     s->index++;
 }
@@ -314,7 +323,8 @@ static void open_block(struct state *s, enum block_type type, json_t *block, str
     close_block(s, out);
     s->open = type;
     put_event(out, "content_block_start",
-              json_pack("{s:s, s:i, s:o}", "type", "content_block_start", "index", s->index, "content_block", block));
+              json_pack("{s:s, s:i, s:o}", "type", "content_block_start", "index", s->index, "content_block",
+                        block));
 }
 
 static void put_deltas(struct part *p, struct buf *out)
@@ -325,20 +335,26 @@ static void put_deltas(struct part *p, struct buf *out)
         switch (d->type) {
         case GRAPPA_DELTA_REASONING:
             open_block(s, BLOCK_THINKING, json_pack("{s:s, s:s}", "type", "thinking", "thinking", ""), out);
-            put_delta(s, json_pack("{s:s, s:o}", "type", "thinking_delta", "thinking", text_json(d->text, d->n_text)), out);
+            put_delta(
+                s,
+                json_pack("{s:s, s:o}", "type", "thinking_delta", "thinking", text_json(d->text, d->n_text)),
+                out);
             break;
         case GRAPPA_DELTA_CONTENT:
             open_block(s, BLOCK_TEXT, json_pack("{s:s, s:s}", "type", "text", "text", ""), out);
-            put_delta(s, json_pack("{s:s, s:o}", "type", "text_delta", "text", text_json(d->text, d->n_text)), out);
+            put_delta(s, json_pack("{s:s, s:o}", "type", "text_delta", "text", text_json(d->text, d->n_text)),
+                      out);
             break;
         case GRAPPA_DELTA_TOOL:
             open_block(s, BLOCK_TOOL,
-                       json_pack("{s:s, s:s, s:s, s:{}}", "type", "tool_use", "id", d->id ? d->id : "", "name",
-                                 d->name ? d->name : "", "input"),
+                       json_pack("{s:s, s:s, s:s, s:{}}", "type", "tool_use", "id", d->id ? d->id : "",
+                                 "name", d->name ? d->name : "", "input"),
                        out);
             break;
         default:
-            put_delta(s, json_pack("{s:s, s:o}", "type", "input_json_delta", "partial_json", text_json(d->text, d->n_text)),
+            put_delta(s,
+                      json_pack("{s:s, s:o}", "type", "input_json_delta", "partial_json",
+                                text_json(d->text, d->n_text)),
                       out);
             break;
         }
@@ -359,8 +375,9 @@ static void finish(struct part *p, const struct event *e, struct buf *out)
     put_deltas(p, out);
     close_block(p->state, out);
     put_event(out, "message_delta",
-              json_pack("{s:s, s:{s:s, s:o}, s:{s:i}}", "type", "message_delta", "delta", "stop_reason", stop_reason(p),
-                        "stop_sequence", stop_sequence(p), "usage", "output_tokens", p->timings.n_predicted));
+              json_pack("{s:s, s:{s:s, s:o}, s:{s:i}}", "type", "message_delta", "delta", "stop_reason",
+                        stop_reason(p), "stop_sequence", stop_sequence(p), "usage", "output_tokens",
+                        p->timings.n_predicted));
     put_event(out, "message_stop", json_pack("{s:s}", "type", "message_stop"));
 }
 

@@ -12,15 +12,18 @@ static int check_parts(const json_t *parts, struct grappa_err *err)
 {
     static const struct {
         const char *type, *what;
-    } media[] = {{"image_url", "image"}, {"input_audio", "audio"}, {"input_video", "video"}, {"video_url", "video"}};
+    } media[] = {
+        {"image_url", "image"}, {"input_audio", "audio"}, {"input_video", "video"}, {"video_url", "video"}};
     for (size_t i = 0; i < json_array_size(parts); i++) {
         const json_t *part = json_array_get(parts, i), *type = json_object_get(part, "type");
         const char *name = json_is_string(type) ? json_string_value(type) : "";
         for (size_t k = 0; k < sizeof media / sizeof *media; k++) {
             if (strcmp(name, media[k].type) == 0)
-                return fail(err, 500, "%s input is not supported - hint: if this is unexpected, you may need to provide the "
-                                      "mmproj",
-                            media[k].what);
+                return fail(
+                    err, 500,
+                    "%s input is not supported - hint: if this is unexpected, you may need to provide the "
+                    "mmproj",
+                    media[k].what);
         }
         if (strcmp(name, "text") != 0 && strcmp(name, "refusal") != 0)
             return fail(err, 400, "unsupported content[].type");
@@ -96,7 +99,8 @@ static int read_answer_format(struct reading *r)
     const json_t *schema = member(r->body, "json_schema");
     const char *type = "";
     if (member_string(r->body, "grammar", &r->p->grammar, r->err) ||
-        member_object(r->body, "response_format", &format, r->err) || member_string(format, "type", &type, r->err))
+        member_object(r->body, "response_format", &format, r->err) ||
+        member_string(format, "type", &type, r->err))
         return -1;
     if (r->p->grammar && !*r->p->grammar)
         r->p->grammar = NULL;
@@ -112,10 +116,12 @@ static int read_answer_format(struct reading *r)
         schema = member(wrapper, "schema");
         r->p->json_schema = schema ? NULL : "{\"type\":\"object\"}";
     } else if (*type && strcmp(type, "text") != 0) {
-        return fail(r->err, 400, "response_format type must be one of \"text\" or \"json_object\", but got: %.64s", type);
+        return fail(r->err, 400,
+                    "response_format type must be one of \"text\" or \"json_object\", but got: %.64s", type);
     }
     if (schema && !json_is_object(schema) && !json_is_boolean(schema))
-        return fail(r->err, 400, "Field 'json_schema': type must be object, but is %s", json_type_name(schema));
+        return fail(r->err, 400, "Field 'json_schema': type must be object, but is %s",
+                    json_type_name(schema));
     if (json_is_object(schema) && json_object_size(schema) == 0)
         r->p->json_schema = "{\"type\":\"object\"}"; /* no rule at all stands for any object */
     else if (schema)
@@ -140,7 +146,8 @@ static int read_tools(struct reading *r)
         r->p->tool_name = json_string_value(name);
         word = "required";
     } else if (choice && !json_is_string(choice)) {
-        return fail(r->err, 400, "Field 'tool_choice': type must be string, but is %s", json_type_name(choice));
+        return fail(r->err, 400, "Field 'tool_choice': type must be string, but is %s",
+                    json_type_name(choice));
     }
     if (strcmp(word, "auto") != 0 && strcmp(word, "none") != 0 && strcmp(word, "required") != 0)
         return fail(r->err, 400, "Invalid tool_choice: %.64s", word);
@@ -155,7 +162,8 @@ static int read_tools(struct reading *r)
     return r->p->tools ? 0 : fail(r->err, 400, "Field 'tools' can't be written");
 }
 
-/* The server's own variables with the request's over them; enable_thinking and reasoning_effort stand apart. */
+/* The server's own variables with the request's over them; enable_thinking and reasoning_effort stand apart.
+ */
 static int read_kwargs(struct reading *r)
 {
     const struct server_params *p = r->x->srv->p;
@@ -170,7 +178,8 @@ static int read_kwargs(struct reading *r)
     const json_t *thinking = member(all, "enable_thinking");
     r->p->enable_thinking = p->enable_thinking;
     if (thinking && !json_is_boolean(thinking)) {
-        fail(r->err, 400, "invalid type for \"enable_thinking\" (expected boolean, got %s)", json_type_name(thinking));
+        fail(r->err, 400, "invalid type for \"enable_thinking\" (expected boolean, got %s)",
+             json_type_name(thinking));
         goto cleanup;
     }
     if (thinking)
@@ -191,7 +200,8 @@ cleanup:
 
 static int read_continuation(struct reading *r)
 {
-    const json_t *messages = json_object_get(r->body, "messages"), *asked = member(r->body, "continue_final_message");
+    const json_t *messages = json_object_get(r->body, "messages"),
+                 *asked = member(r->body, "continue_final_message");
     bool add = true, explicit = json_is_true(asked) || json_is_string(asked);
     if (member_bool(r->body, "add_generation_prompt", &add, r->err))
         return -1;
@@ -234,9 +244,10 @@ struct grappa_chat *chat_open(struct exchange *x, const struct model *m, json_t 
     struct grappa_chat_params p = {.chat_template = x->srv->p->chat_template, .tool_choice = "auto"};
     struct reading r = {x, m, body, &mem, &p, err};
     struct grappa_chat *c = NULL;
-    p.parallel_tool_calls = json_is_true(json_object_get(m->info.template_caps, "supports_parallel_tool_calls"));
-    if (check_messages(body, err) == 0 && read_answer_format(&r) == 0 && read_tools(&r) == 0 && read_kwargs(&r) == 0 &&
-        read_continuation(&r) == 0 && read_reasoning_format(&r) == 0) {
+    p.parallel_tool_calls =
+        json_is_true(json_object_get(m->info.template_caps, "supports_parallel_tool_calls"));
+    if (check_messages(body, err) == 0 && read_answer_format(&r) == 0 && read_tools(&r) == 0 &&
+        read_kwargs(&r) == 0 && read_continuation(&r) == 0 && read_reasoning_format(&r) == 0) {
         p.messages = dump(&mem, json_object_get(body, "messages"));
         c = grappa_chat_new(m->v, &p, err);
     }

@@ -1,12 +1,13 @@
-/* Conversations: bodies in OpenAI's form, checked, rendered, and turned into runs. The other dialects translate into
- * this form first. */
+/* Conversations: bodies in OpenAI's form, checked, rendered, and turned into runs. The other dialects
+ * translate into this form first. */
 #ifndef SERVER_CHAT_H
 #define SERVER_CHAT_H
 
 #include "server/dialects.h"
 
 /* Checks the body and renders its prompt; NULL: an error. Free with grappa_chat_free. */
-struct grappa_chat *chat_open(struct exchange *x, const struct model *m, json_t *body, struct grappa_err *err);
+struct grappa_chat *chat_open(struct exchange *x, const struct model *m, json_t *body,
+                              struct grappa_err *err);
 /* Everything up to the answer: a run for the body, in the dialect. Replies itself, also with errors. */
 void chat_go(struct exchange *x, json_t *body, const struct dialect *d);
 /* Replies with the number of tokens of the prompt. `object`: OpenAI's name of such an answer, or NULL. */

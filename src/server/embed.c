@@ -12,7 +12,8 @@ struct request {
     const json_t *input;
 };
 
-static int read_request(struct exchange *x, const json_t *body, bool openai, struct request *q, struct grappa_err *err)
+static int read_request(struct exchange *x, const json_t *body, bool openai, struct request *q,
+                        struct grappa_err *err)
 {
     const char *format = "float";
     *q = (struct request){.openai = openai, .normalize = x->srv->p->embd_normalize};
@@ -26,7 +27,8 @@ static int read_request(struct exchange *x, const json_t *body, bool openai, str
     if (!q->input)
         return fail(err, 400, "\"input\" or \"content\" must be provided");
     if (q->openai && x->srv->p->pooling == GRAPPA_POOLING_NONE)
-        return fail(err, 400, "Pooling type 'none' is not OAI compatible. Please use a different pooling type");
+        return fail(err, 400,
+                    "Pooling type 'none' is not OAI compatible. Please use a different pooling type");
     if (member_string(body, "encoding_format", &format, err) ||
         member_i32(body, "embd_normalize", &q->normalize, err))
         return -1;
@@ -75,7 +77,8 @@ static json_t *base64_json(const void *data, size_t n)
     struct buf b = {0};
     for (size_t i = 0; i < n; i += 3) {
         size_t left = n - i;
-        unsigned v = (unsigned)p[i] << 16 | (left > 1 ? (unsigned)p[i + 1] << 8 : 0) | (left > 2 ? p[i + 2] : 0u);
+        unsigned v =
+            (unsigned)p[i] << 16 | (left > 1 ? (unsigned)p[i + 1] << 8 : 0) | (left > 2 ? p[i + 2] : 0u);
         buf_putc(&b, digits[v >> 18]);
         buf_putc(&b, digits[v >> 12 & 63]);
         buf_putc(&b, left > 1 ? digits[v >> 6 & 63] : '=');
@@ -115,8 +118,9 @@ static json_t *openai_answer(struct run *r, const struct request *q, const json_
         json_array_append_new(data, j);
     }
     return json_pack("{s:o, s:s, s:{s:i, s:i}, s:o}", "model",
-                     json_is_string(model) ? json_incref((json_t *)model) : json_string(r->model->name), "object", "list",
-                     "usage", "prompt_tokens", n_tokens, "total_tokens", n_tokens, "data", data);
+                     json_is_string(model) ? json_incref((json_t *)model) : json_string(r->model->name),
+                     "object", "list", "usage", "prompt_tokens", n_tokens, "total_tokens", n_tokens, "data",
+                     data);
 }
 
 static void normalize_all(struct run *r, const struct request *q)

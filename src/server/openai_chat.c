@@ -3,9 +3,9 @@
 
 #include <stdlib.h>
 
-struct state { /* of a stream */
-    bool begun;        /* the first chunk, with the role, is out */
-    json_t *probs;     /* of tokens whose text is still held back */
+struct state {     /* of a stream */
+    bool begun;    /* the first chunk, with the role, is out */
+    json_t *probs; /* of tokens whose text is still held back */
 };
 
 json_t *delta_json(const struct grappa_delta *d)
@@ -17,8 +17,9 @@ json_t *delta_json(const struct grappa_delta *d)
     case GRAPPA_DELTA_REASONING:
         return json_pack("{s:o}", "reasoning_content", text_json(d->text, d->n_text));
     case GRAPPA_DELTA_TOOL:
-        return json_pack("{s:[{s:i, s:s, s:s, s:{s:s, s:s}}]}", "tool_calls", "index", d->index, "id", d->id ? d->id : "",
-                         "type", "function", "function", "name", d->name ? d->name : "", "arguments", "");
+        return json_pack("{s:[{s:i, s:s, s:s, s:{s:s, s:s}}]}", "tool_calls", "index", d->index, "id",
+                         d->id ? d->id : "", "type", "function", "function", "name", d->name ? d->name : "",
+                         "arguments", "");
     default:
         function = json_pack("{s:o}", "arguments", text_json(d->text, d->n_text));
         return json_pack("{s:[{s:i, s:o}]}", "tool_calls", "index", d->index, "function", function);
@@ -45,13 +46,13 @@ static const char *finish_reason(const struct part *p)
 static json_t *chat_whole(struct part *p)
 {
     struct run *r = p->run;
-    json_t *choice = json_pack("{s:s, s:i, s:o}", "finish_reason", finish_reason(p), "index", p->index, "message",
-                               part_message(p));
+    json_t *choice = json_pack("{s:s, s:i, s:o}", "finish_reason", finish_reason(p), "index", p->index,
+                               "message", part_message(p));
     if (p->probs)
         json_object_set_new(choice, "logprobs", json_pack("{s:O}", "content", p->probs));
-    json_t *j = json_pack("{s:[o], s:I, s:s, s:s, s:s, s:o, s:s}", "choices", choice, "created", (json_int_t)r->created,
-                          "model", r->model->name, "system_fingerprint", FINGERPRINT, "object", "chat.completion", "usage",
-                          openai_usage(p), "id", r->id);
+    json_t *j = json_pack("{s:[o], s:I, s:s, s:s, s:s, s:o, s:s}", "choices", choice, "created",
+                          (json_int_t)r->created, "model", r->model->name, "system_fingerprint", FINGERPRINT,
+                          "object", "chat.completion", "usage", openai_usage(p), "id", r->id);
     if (r->s.verbose)
         json_object_set_new(j, "__verbose", native_whole(p));
     json_object_set_new(j, "timings", timings_json(&p->timings));
@@ -64,9 +65,10 @@ static json_t *chunk(struct part *p, json_t *delta, const char *finish)
 {
     struct run *r = p->run;
     json_t *reason = finish ? json_string(finish) : json_null();
-    return json_pack("{s:[{s:o, s:i, s:o}], s:I, s:s, s:s, s:s, s:s}", "choices", "finish_reason", reason, "index", p->index,
-                     "delta", delta, "created", (json_int_t)r->created, "id", r->id, "model", r->model->name,
-                     "system_fingerprint", FINGERPRINT, "object", "chat.completion.chunk");
+    return json_pack("{s:[{s:o, s:i, s:o}], s:I, s:s, s:s, s:s, s:s}", "choices", "finish_reason", reason,
+                     "index", p->index, "delta", delta, "created", (json_int_t)r->created, "id", r->id,
+                     "model", r->model->name, "system_fingerprint", FINGERPRINT, "object",
+                     "chat.completion.chunk");
 }
 
 /* The chunks of an event, so that the last one can be added to before they go out. */

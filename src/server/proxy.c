@@ -1,4 +1,5 @@
-/* /cors-proxy: fetches what a page in a browser could not, since the other server does not allow it. Only with
+/* /cors-proxy: fetches what a page in a browser could not, since the other server does not allow it. Only
+ * with
  * --ui-mcp-proxy; only headers that the page marks as meant for the other server go on. */
 #include "server/dialects.h"
 
@@ -12,8 +13,9 @@ enum { MAX_ANSWER = 64 << 20 };
 
 static void reply_disabled(struct exchange *x)
 {
-    reply_json(x, 403, json_pack("{s:{s:s, s:s}}", "error", "message", "this feature is disabled", "type",
-                                 "feature_disabled"));
+    reply_json(x, 403,
+               json_pack("{s:{s:s, s:s}}", "error", "message", "this feature is disabled", "type",
+                         "feature_disabled"));
 }
 
 void get_tools(struct exchange *x)
@@ -73,7 +75,8 @@ void any_proxy(struct exchange *x)
         reply_disabled(x);
         return;
     }
-    if (!url || strchr(url, '@') || (strncasecmp(url, "http://", 7) != 0 && strncasecmp(url, "https://", 8) != 0)) {
+    if (!url || strchr(url, '@') ||
+        (strncasecmp(url, "http://", 7) != 0 && strncasecmp(url, "https://", 8) != 0)) {
         reply_fail(x, 400, "\"url\" must be an address of http or https, without a name and password");
         return;
     }

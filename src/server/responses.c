@@ -109,7 +109,8 @@ static int add_call(json_t *messages, const json_t *item, struct grappa_err *err
     }
     json_array_append_new(calls, json_pack("{s:s, s:O, s:{s:O, s:O}}", "type", "function", "id",
                                            json_object_get(item, "call_id"), "function", "name",
-                                           json_object_get(item, "name"), "arguments", json_object_get(item, "arguments")));
+                                           json_object_get(item, "name"), "arguments",
+                                           json_object_get(item, "arguments")));
     return 0;
 }
 
@@ -213,8 +214,9 @@ static void convert_format(const json_t *body, json_t *out)
 {
     const json_t *format = json_object_get(json_object_get(body, "text"), "format");
     if (says(format, "type", "json_schema"))
-        json_object_set_new(out, "response_format", json_pack("{s:s, s:{s:O*}}", "type", "json_schema", "json_schema",
-                                                              "schema", json_object_get(format, "schema")));
+        json_object_set_new(out, "response_format",
+                            json_pack("{s:s, s:{s:O*}}", "type", "json_schema", "json_schema", "schema",
+                                      json_object_get(format, "schema")));
     else if (json_is_object(format))
         json_object_set(out, "response_format", (json_t *)format);
 }
@@ -267,13 +269,14 @@ static json_t *reasoning_item(const struct state *s, const json_t *text, const c
     json_t *content = json_array();
     if (text)
         json_array_append_new(content, json_pack("{s:s, s:O}", "type", "reasoning_text", "text", text));
-    return json_pack("{s:s, s:s, s:[], s:o, s:s, s:s}", "type", "reasoning", "id", s->thought, "summary", "content", content,
-                     "encrypted_content", "", "status", status);
+    return json_pack("{s:s, s:s, s:[], s:o, s:s, s:s}", "type", "reasoning", "id", s->thought, "summary",
+                     "content", content, "encrypted_content", "", "status", status);
 }
 
 static json_t *text_part(const json_t *text)
 {
-    return json_pack("{s:s, s:[], s:[], s:O}", "type", "output_text", "annotations", "logprobs", "text", text);
+    return json_pack("{s:s, s:[], s:[], s:O}", "type", "output_text", "annotations", "logprobs", "text",
+                     text);
 }
 
 static json_t *message_item(const struct state *s, const json_t *text, const char *status)
@@ -281,14 +284,14 @@ static json_t *message_item(const struct state *s, const json_t *text, const cha
     json_t *content = json_array();
     if (text)
         json_array_append_new(content, text_part(text));
-    return json_pack("{s:s, s:s, s:s, s:s, s:o}", "type", "message", "id", s->message, "role", "assistant", "status", status,
-                     "content", content);
+    return json_pack("{s:s, s:s, s:s, s:s, s:o}", "type", "message", "id", s->message, "role", "assistant",
+                     "status", status, "content", content);
 }
 
 static json_t *call_item(const char *id, const char *name, const char *arguments, const char *status)
 {
-    json_t *j = json_pack("{s:s, s:s, s:s, s:s}", "type", "function_call", "name", name, "arguments", arguments, "status",
-                          status);
+    json_t *j = json_pack("{s:s, s:s, s:s, s:s}", "type", "function_call", "name", name, "arguments",
+                          arguments, "status", status);
     char text[160];
     snprintf(text, sizeof text, "fc_%s", id);
     json_object_set_new(j, "id", json_string(text));
@@ -313,8 +316,8 @@ static json_t *output_items(struct part *p)
         json_array_append_new(out, message_item(s, json_object_get(m, "content"), "completed"));
     for (size_t i = 0; i < json_array_size(calls); i++) {
         const json_t *c = json_array_get(calls, i), *f = json_object_get(c, "function");
-        json_array_append_new(out, call_item(string_of(c, "id"), string_of(f, "name"), string_of(f, "arguments"),
-                                             "completed"));
+        json_array_append_new(
+            out, call_item(string_of(c, "id"), string_of(f, "name"), string_of(f, "arguments"), "completed"));
     }
     json_decref(m);
     return out;
@@ -323,17 +326,18 @@ static json_t *output_items(struct part *p)
 static json_t *usage_json(const struct part *p)
 {
     const struct grappa_timings *t = &p->timings;
-    return json_pack("{s:i, s:i, s:i, s:{s:i}, s:{s:i}}", "input_tokens", t->n_prompt, "output_tokens", t->n_predicted,
-                     "total_tokens", t->n_prompt + t->n_predicted, "input_tokens_details", "cached_tokens", t->n_cached,
-                     "output_tokens_details", "reasoning_tokens", 0);
+    return json_pack("{s:i, s:i, s:i, s:{s:i}, s:{s:i}}", "input_tokens", t->n_prompt, "output_tokens",
+                     t->n_predicted, "total_tokens", t->n_prompt + t->n_predicted, "input_tokens_details",
+                     "cached_tokens", t->n_cached, "output_tokens_details", "reasoning_tokens", 0);
 }
 
 static json_t *response_json(struct part *p, json_t *output)
 {
     struct run *r = p->run;
-    return json_pack("{s:s, s:s, s:I, s:I, s:s, s:s, s:o, s:o}", "id", state_of(p)->response, "object", "response",
-                     "created_at", (json_int_t)r->created, "completed_at", (json_int_t)time(NULL), "status", "completed",
-                     "model", r->model->name, "output", output, "usage", usage_json(p));
+    return json_pack("{s:s, s:s, s:I, s:I, s:s, s:s, s:o, s:o}", "id", state_of(p)->response, "object",
+                     "response", "created_at", (json_int_t)r->created, "completed_at", (json_int_t)time(NULL),
+                     "status", "completed", "model", r->model->name, "output", output, "usage",
+                     usage_json(p));
 }
 
 static json_t *whole(struct part *p)
@@ -351,7 +355,8 @@ static void add(json_t *list, const char *type, json_t *data)
 
 static json_t *in_progress(const struct state *s)
 {
-    return json_pack("{s:{s:s, s:s, s:s}}", "response", "id", s->response, "object", "response", "status", "in_progress");
+    return json_pack("{s:{s:s, s:s, s:s}}", "response", "id", s->response, "object", "response", "status",
+                     "in_progress");
 }
 
 static void add_created(json_t *list, struct state *s)
@@ -366,7 +371,8 @@ static void add_created(json_t *list, struct state *s)
 static void add_thought(json_t *list, struct state *s, const struct grappa_delta *d)
 {
     if (!s->reasoning)
-        add(list, "response.output_item.added", json_pack("{s:o}", "item", reasoning_item(s, NULL, "in_progress")));
+        add(list, "response.output_item.added",
+            json_pack("{s:o}", "item", reasoning_item(s, NULL, "in_progress")));
     s->reasoning = true;
     add(list, "response.reasoning_text.delta",
         json_pack("{s:o, s:s}", "delta", text_json(d->text, d->n_text), "item_id", s->thought));
@@ -375,9 +381,11 @@ static void add_thought(json_t *list, struct state *s, const struct grappa_delta
 static void add_text(json_t *list, struct state *s, const struct grappa_delta *d)
 {
     if (!s->text) {
-        add(list, "response.output_item.added", json_pack("{s:o}", "item", message_item(s, NULL, "in_progress")));
+        add(list, "response.output_item.added",
+            json_pack("{s:o}", "item", message_item(s, NULL, "in_progress")));
         add(list, "response.content_part.added",
-            json_pack("{s:s, s:{s:s, s:s}}", "item_id", s->message, "part", "type", "output_text", "text", ""));
+            json_pack("{s:s, s:{s:s, s:s}}", "item_id", s->message, "part", "type", "output_text", "text",
+                      ""));
     }
     s->text = true;
     add(list, "response.output_text.delta",
@@ -399,7 +407,8 @@ static void add_deltas(struct part *p, json_t *list)
         case GRAPPA_DELTA_TOOL:
             snprintf(s->call, sizeof s->call, "fc_%.64s", d->id ? d->id : "");
             add(list, "response.output_item.added",
-                json_pack("{s:o}", "item", call_item(d->id ? d->id : "", d->name ? d->name : "", "", "in_progress")));
+                json_pack("{s:o}", "item",
+                          call_item(d->id ? d->id : "", d->name ? d->name : "", "", "in_progress")));
             break;
         default:
             add(list, "response.function_call_arguments.delta",
@@ -455,7 +464,8 @@ static void add_done_items(struct part *p, json_t *list, const json_t *output)
             json_t *content = json_array_get(json_object_get(item, "content"), 0);
             add(list, "response.output_text.done",
                 json_pack("{s:s, s:O}", "item_id", s->message, "text", json_object_get(content, "text")));
-            add(list, "response.content_part.done", json_pack("{s:s, s:O}", "item_id", s->message, "part", content));
+            add(list, "response.content_part.done",
+                json_pack("{s:s, s:O}", "item_id", s->message, "part", content));
         } else if (says(item, "type", "function_call")) {
             add(list, "response.function_call_arguments.done",
                 json_pack("{s:O, s:O}", "item_id", json_object_get(item, "id"), "arguments",

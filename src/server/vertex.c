@@ -1,4 +1,5 @@
-/* Google's Vertex AI: one path for all predictions, each of which says by "@requestFormat" which endpoint it means
+/* Google's Vertex AI: one path for all predictions, each of which says by "@requestFormat" which endpoint it
+ * means
  * ("chatCompletions" is /v1/chat/completions). They are answered one after another. */
 #include "server/chat.h"
 
@@ -10,11 +11,16 @@ enum { MAX_INSTANCES = 128 };
 static const struct {
     const char *format;
     http_handler *handler;
-} FORMATS[] = {{"chatCompletions", post_chat},       {"completions", post_text_completion},
-               {"completion", post_completion},       {"responses", post_responses},
-               {"messages", post_messages},           {"embeddings", post_openai_embeddings},
-               {"tokenize", post_tokenize},           {"detokenize", post_detokenize},
-               {"applyTemplate", post_apply_template}, {"rerank", post_rerank},
+} FORMATS[] = {{"chatCompletions", post_chat},
+               {"completions", post_text_completion},
+               {"completion", post_completion},
+               {"responses", post_responses},
+               {"messages", post_messages},
+               {"embeddings", post_openai_embeddings},
+               {"tokenize", post_tokenize},
+               {"detokenize", post_detokenize},
+               {"applyTemplate", post_apply_template},
+               {"rerank", post_rerank},
                {"infill", post_infill}};
 
 static json_t *refuse(const char *why)
@@ -25,10 +31,12 @@ static json_t *refuse(const char *why)
 /* Hands the body to the handler as if it had come by itself, and takes its answer. */
 static json_t *answer_of(struct exchange *x, http_handler *handler, json_t *body)
 {
-    struct exchange inner = {.srv = x->srv, .conn = x->conn, .fd = x->fd, .id = x->id, .method = "POST", .path = x->path};
+    struct exchange inner = {
+        .srv = x->srv, .conn = x->conn, .fd = x->fd, .id = x->id, .method = "POST", .path = x->path};
     dump_json(&inner.body, body);
     handler(&inner);
-    json_t *j = json_loadb(inner.out.p ? inner.out.p : "", inner.out.n, JSON_ALLOW_NUL | JSON_DECODE_ANY, NULL);
+    json_t *j =
+        json_loadb(inner.out.p ? inner.out.p : "", inner.out.n, JSON_ALLOW_NUL | JSON_DECODE_ANY, NULL);
     if (inner.end)
         inner.end(&inner, inner.user);
     x->n_prompt += inner.n_prompt;
