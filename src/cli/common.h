@@ -82,6 +82,8 @@ const char *device_name(const char *name);
 /* Loads; on a terminal with progress if it takes longer than a second. */
 struct grappa_model *load_model(const char *path, const struct grappa_model_params *params,
                                 struct grappa_err *err);
+/* With -hf: fetches the model, if need be, and makes it the one of -m; on a terminal with progress. */
+int fetch_model(struct options *o, struct grappa_err *err);
 /* All of it at once, by the options. */
 struct grappa_model *load_model_of(const struct options *o, struct grappa_err *err);
 

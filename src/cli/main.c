@@ -79,6 +79,8 @@ static int run_command(struct options *o)
         return commands[COMMAND_DEVICES].run(o);
     if (c->needs_model && c->plain_argument && !o->model)
         o->model = o->argument;
+    if (o->hf_repo && !o->model && fetch_model(o, &err))
+        return cli_fail(&err);
     if (c->needs_model && !o->model && !o->models.n) {
         cli_error(&err, 2, "`%s` needs a model: -m FILE", c->name);
         return cli_fail(&err);

@@ -189,6 +189,7 @@ static int set_models(struct serving *s, const struct options *o, struct grappa_
     if (model_setup_init(&s->setup, o, err))
         return -1;
     p->model = o->model;
+    p->model_name = o->hf_repo;
     p->model_draft = o->model_draft;
     p->models_dir = o->models_dir;
     p->models_max = o->models_max;
