@@ -8,9 +8,9 @@ function(grappa_assets target)
     set(root ${CMAKE_SOURCE_DIR}/src/server/plain)
     file(GLOB_RECURSE files CONFIGURE_DEPENDS ${root}/*)
   endif()
-  set(types ".html=text/html\; charset=utf-8" ".js=text/javascript\; charset=utf-8" ".css=text/css\; charset=utf-8"
+  set(types ".html=text/html@ charset=utf-8" ".js=text/javascript@ charset=utf-8" ".css=text/css@ charset=utf-8"
             ".svg=image/svg+xml" ".png=image/png" ".ico=image/x-icon" ".json=application/json"
-            ".webmanifest=application/manifest+json" ".woff2=font/woff2" ".txt=text/plain\; charset=utf-8")
+            ".webmanifest=application/manifest+json" ".woff2=font/woff2" ".txt=text/plain@ charset=utf-8")
   set(bytes "")
   set(rows "")
   set(i 0)
@@ -24,9 +24,12 @@ function(grappa_assets target)
     get_filename_component(suffix ${path} LAST_EXT)
     set(type "application/octet-stream")
     foreach(pair IN LISTS types)
-      string(REGEX REPLACE "=.*" "" key "${pair}")
+      string(FIND "${pair}" "=" at)
+      string(SUBSTRING "${pair}" 0 ${at} key)
       if(suffix STREQUAL key)
-        string(REGEX REPLACE "^[^=]*=" "" type "${pair}")
+        math(EXPR at "${at} + 1")
+        string(SUBSTRING "${pair}" ${at} -1 type)
+        string(REPLACE "@" ";" type "${type}") # a semicolon would split the list
       endif()
     endforeach()
     string(APPEND bytes "extern const unsigned char asset_${i}[], asset_${i}_end[];\n"
