@@ -1,10 +1,12 @@
 /* Sequences in files.
  *
- * The file: a header, the tokens (i32), the KV blocks (block by block, in each every cache's part), the
- * states (each a length and every table's part), and last an XXH3 checksum of all of that. Numbers are as
- * this machine has them; the magic tells a foreign order. It is written beside its place, forced to the disk
- * and renamed, so that whatever happens there is either the whole file or none, and what is read back is what
- * was written. */
+ * The file: a preamble laid out as llama.cpp's saved sequences are (magic, version, number of 32-bit words that
+ * follow: either the tokens alone, or -1, a version, their number and they), for tools that look at the tokens;
+ * then a header, the KV blocks (block by block, in each every cache's part), the states (each a length and every
+ * table's part), and last an XXH3 checksum of the tokens and all that comes behind them. Numbers are as this
+ * machine has them; the magic tells a foreign order. It is written beside its place, forced to the disk and
+ * renamed, so that whatever happens there is either the whole file or none, and what is read back is what was
+ * written. */
 #include "engine/context.h"
 
 #include "base/buf.h"
@@ -22,7 +24,7 @@
 #include <xxhash.h>
 
 static const char magic[8] = "grappaSQ";
-enum { FORMAT = 1, BYTE_ORDER_MARK = 0x01020304, SAMPLE = 256 };
+enum { FORMAT = 2, PACKED = 1, BYTE_ORDER_MARK = 0x01020304, SAMPLE = 256 };
 
 struct head {
     char magic[8];
@@ -30,8 +32,20 @@ struct head {
     uint64_t model[2];  /* what file, see identity() */
     uint64_t layout[2]; /* how the caches lie */
     uint32_t n_tokens, n_blocks, n_states, reserved;
-    uint64_t size; /* of the file */
+    uint64_t size; /* of the file from here on */
 };
+
+/* What the file begins with. */
+struct preamble {
+    char magic[4];
+    uint32_t version;
+    uint32_t n_words; /* that follow */
+};
+struct packed { /* the first of these words, where they are not tokens alone */
+    int32_t none;
+    uint32_t version, n_tokens;
+};
+static const char preamble_magic[4] = "gSEQ";
 
 /* ---- who may read it ---- */
 
@@ -110,17 +124,16 @@ static void layout(const struct grappa_context *c, uint64_t out[2])
     give_hash(&h, out);
 }
 
-/* What a file with these counts takes; false on overflow. */
+/* What a file with these counts takes from its header on; false on overflow. */
 static bool file_size(const struct grappa_context *c, const struct head *h, uint64_t *out)
 {
-    size_t block = 0, state = sizeof(int32_t), tokens, blocks, states, sum;
+    size_t block = 0, state = sizeof(int32_t), blocks, states, sum;
     for (size_t i = 0; i < c->kv.n_tensors; i++)
         block += c->kv.tensors[i].block_bytes;
     for (size_t i = 0; i < c->states.n_tables; i++)
         state += c->states.slot_bytes[i];
-    if (!mul_size(h->n_tokens, sizeof(grappa_token), &tokens) || !mul_size(h->n_blocks, block, &blocks) ||
-        !mul_size(h->n_states, state, &states) || !add_size(tokens, blocks, &sum) ||
-        !add_size(sum, states, &sum) || !add_size(sum, sizeof *h + sizeof(uint64_t), &sum))
+    if (!mul_size(h->n_blocks, block, &blocks) || !mul_size(h->n_states, state, &states) ||
+        !add_size(blocks, states, &sum) || !add_size(sum, sizeof *h + sizeof(uint64_t), &sum))
         return false;
     *out = sum;
     return true;
@@ -203,14 +216,19 @@ static int write_all(struct grappa_context *c, int32_t seq, const grappa_token *
     identity(c, h.model);
     layout(c, h.layout);
     file_size(c, &h, &h.size);
+    struct preamble pre = {.version = PACKED, .n_words = h.n_tokens + sizeof(struct packed) / sizeof(uint32_t)};
+    struct packed packed = {.none = -1, .version = PACKED, .n_tokens = h.n_tokens};
+    memcpy(pre.magic, preamble_magic, sizeof pre.magic);
+    put(&p, &pre, sizeof pre);
+    put(&p, &packed, sizeof packed);
     XXH3_64bits_reset(&p.sum);
-    put(&p, &h, sizeof h);
     put(&p, tokens, (size_t)s->n_tokens * sizeof *tokens);
+    put(&p, &h, sizeof h);
     all_blocks(c, seq, &p, put_data);
     write_states(c, seq, &p);
     uint64_t sum = XXH3_64bits_digest(&p.sum);
     put(&p, &sum, sizeof sum);
-    *bytes = h.size;
+    *bytes = h.size + sizeof pre + sizeof packed + (uint64_t)s->n_tokens * sizeof *tokens;
     bool ok = !p.failed && fflush(p.f) == 0 && fsync(fd) == 0;
     int why = errno;
     ok = fclose(p.f) == 0 && ok;
@@ -283,7 +301,7 @@ static int check_head(const struct grappa_context *c, const struct head *h, uint
     return 0;
 }
 
-/* The whole file, before anything is changed. */
+/* The rest of the file, before anything is changed. */
 static int check_sum(struct pipe *p, uint64_t size, struct err *err)
 {
     char part[1 << 16];
@@ -299,6 +317,35 @@ static int check_sum(struct pipe *p, uint64_t size, struct err *err)
     if (sum != computed)
         return err_set(err, ERR_FORMAT, "broken: its checksum is wrong");
     return 0;
+}
+
+/* Up to the tokens; their number, or -1. The checksum begins with them. */
+static int64_t read_preamble(struct pipe *p, struct err *err)
+{
+    struct preamble pre;
+    struct packed packed;
+    uint32_t extra = sizeof packed / sizeof(uint32_t);
+    get(p, &pre, sizeof pre);
+    if (p->failed || memcmp(pre.magic, preamble_magic, sizeof pre.magic) != 0)
+        return err_set(err, ERR_FORMAT, "not a saved sequence");
+    if (pre.version != PACKED)
+        return err_set(err, ERR_UNSUPPORTED, "a saved sequence of version %u; this is %d", pre.version, PACKED);
+    long at = ftell(p->f);
+    int64_t n = pre.n_words;
+    if (pre.n_words >= extra) {
+        get(p, &packed, sizeof packed);
+        if (p->failed)
+            return err_set(err, ERR_FORMAT, "not a saved sequence");
+        if (packed.none == -1) {
+            n = pre.n_words - extra;
+            if (packed.version != PACKED || packed.n_tokens != n)
+                return err_set(err, ERR_FORMAT, "broken: the sizes don't fit each other");
+        } else if (at < 0 || fseek(p->f, at, SEEK_SET) != 0) {
+            return err_set(err, ERR_IO, "can't be read: %s", strerror(errno));
+        }
+    }
+    XXH3_64bits_reset(&p->sum);
+    return n;
 }
 
 static void rewind_pipe(struct pipe *p)
@@ -324,13 +371,30 @@ static int read_states(struct grappa_context *c, int32_t seq, const struct head 
     return 0;
 }
 
+/* Preamble, tokens, header: what both passes begin with. */
+static int read_front(struct pipe *p, grappa_token *tokens, size_t max, struct head *h, struct err *err)
+{
+    rewind_pipe(p);
+    int64_t n = read_preamble(p, err);
+    if (n < 0)
+        return -1;
+    if ((uint64_t)n > max)
+        return err_set(err, ERR_RANGE, "it has %lld tokens, there is room for %zu", (long long)n, max);
+    get(p, tokens, (size_t)n * sizeof *tokens);
+    get(p, h, sizeof *h);
+    if (p->failed)
+        return err_set(err, ERR_FORMAT, "not a saved sequence");
+    if (memcmp(h->magic, magic, sizeof magic) == 0 && h->n_tokens != n)
+        return err_set(err, ERR_FORMAT, "broken: the sizes don't fit each other");
+    return 0;
+}
+
 static int read_all(struct grappa_context *c, int32_t seq, const struct head *h, grappa_token *tokens,
                     struct pipe *p, struct err *err)
 {
     struct head again;
-    rewind_pipe(p);
-    get(p, &again, sizeof again);
-    get(p, tokens, h->n_tokens * sizeof *tokens);
+    if (read_front(p, tokens, h->n_tokens, &again, err) < 0)
+        return -1;
     for (uint32_t i = 0; i < h->n_tokens && !p->failed; i++) {
         if (tokens[i] < 0 || (uint32_t)tokens[i] >= c->m->arch->h.n_vocab)
             return err_set(err, ERR_FORMAT, "broken: a token that the model doesn't have");
@@ -362,15 +426,13 @@ static int restore(struct grappa_context *c, int32_t seq, struct pipe *p, grappa
     struct stat st;
     if (fstat(fileno(p->f), &st) < 0 || !S_ISREG(st.st_mode))
         return err_set(err, ERR_FORMAT, "not a saved sequence");
-    rewind_pipe(p);
-    get(p, h, sizeof *h);
-    if (p->failed)
-        return err_set(err, ERR_FORMAT, "not a saved sequence");
-    if (check_head(c, h, (uint64_t)st.st_size, err) < 0)
+    size_t room = max < c->n_ctx ? max : c->n_ctx;
+    if (read_front(p, tokens, room, h, err) < 0)
         return -1;
-    if (h->n_tokens > max || h->n_tokens > c->n_ctx)
-        return err_set(err, ERR_RANGE, "it has %u tokens, there is room for %zu", h->n_tokens,
-                       max < c->n_ctx ? max : c->n_ctx);
+    long at = ftell(p->f);
+    uint64_t front = at < 0 ? 0 : (uint64_t)at - sizeof *h;
+    if (check_head(c, h, (uint64_t)st.st_size - front, err) < 0)
+        return -1;
     if (check_sum(p, h->size - sizeof *h, err) < 0)
         return -1;
     if (!room_for(c, seq, (int32_t)h->n_blocks))
@@ -394,15 +456,16 @@ int64_t grappa_seq_restore(struct grappa_context *c, int32_t seq, const char *pa
         err_set(&e, ERR_RANGE, "sequence %d is out of range: the context has %d", seq, c->kv.n_seqs);
         return engine_fail(err, &e);
     }
+    uint64_t size = 0;
     struct pipe p = {.f = fopen(path, "rbe")};
     if (!p.f)
         err_set(&e, ERR_IO, "%s", strerror(errno));
-    else
-        restore(c, seq, &p, tokens, max, &h, &e);
+    else if (restore(c, seq, &p, tokens, max, &h, &e) == 0)
+        size = (uint64_t)ftell(p.f);
     if (p.f)
         fclose(p.f);
     err_prefix(&e, "%s", path);
     if (bytes)
-        *bytes = h.size;
+        *bytes = size;
     return e.code ? engine_fail(err, &e) : (int64_t)h.n_tokens;
 }

@@ -78,9 +78,11 @@ static void adopt(struct grappa_engine *e, struct slot *s, int32_t n_blocks)
     s->n_past = n_blocks * e->ctx->kv.block_size;
 }
 
-static bool shares(const struct grappa_engine *e)
+/* A request for a certain slot gets what that slot holds and nothing else: who asks for one manages slots by
+ * himself, saves and restores them, and counts on it. */
+static bool shares(const struct grappa_engine *e, const struct grappa_request *r)
 {
-    return !e->params.no_prefix_cache;
+    return !e->params.no_prefix_cache && r->p.slot < 0;
 }
 
 /* How many tokens of a prompt may come out of memory: all of it only if the logits of its end are there too.
@@ -100,7 +102,7 @@ static void reuse(struct grappa_engine *e, struct slot *s, int32_t held)
     int32_t most = most_of(e, s);
     held = held < most ? held : most;
     int32_t best = grappa_seq_trim_point(e->ctx, s->id, held);
-    for (int32_t i = 0; i < e->n_slots && shares(e); i++) {
+    for (int32_t i = 0; i < e->n_slots && shares(e, s->r); i++) {
         struct slot *o = &e->slots[i];
         int32_t n = o == s ? 0 : held_by(e, s, o, most);
         if (n > best) {
@@ -109,9 +111,9 @@ static void reuse(struct grappa_engine *e, struct slot *s, int32_t held)
         }
     }
     int32_t blocks = 0, size = e->ctx->kv.block_size;
-    if (shares(e) && e->ctx->states.n_tables == 0)
+    if (shares(e, s->r) && e->ctx->states.n_tables == 0)
         blocks = prefix_match(&e->prefix, s->tokens, most, e->blocks, true);
-    struct recalled *copy = shares(e) ? recall_state(e, s->tokens, most) : NULL;
+    struct recalled *copy = shares(e, s->r) ? recall_state(e, s->tokens, most) : NULL;
     if (blocks * size > best)
         adopt(e, s, blocks);
     else if (copy && copy->n > best)
@@ -127,7 +129,7 @@ static void find_leader(struct grappa_engine *e, struct slot *s)
 {
     int32_t best = s->n_past + SHARE_MIN - 1;
     s->leader = NULL;
-    for (int32_t i = 0; i < e->n_slots && shares(e); i++) {
+    for (int32_t i = 0; i < e->n_slots && shares(e, s->r); i++) {
         struct slot *o = &e->slots[i];
         if (o == s || !o->r || o->writing || o->started > s->started)
             continue;
@@ -147,7 +149,7 @@ static void find_leader(struct grappa_engine *e, struct slot *s)
 
 void slots_register(struct grappa_engine *e, struct slot *s)
 {
-    if (shares(e) && e->ctx->states.n_tables == 0 && !e->params.embeddings)
+    if (!e->params.no_prefix_cache && e->ctx->states.n_tables == 0 && !e->params.embeddings)
         s->n_registered = prefix_add(&e->prefix, s->id, s->tokens, s->n_registered);
 }
 
@@ -224,7 +226,7 @@ bool slots_room_for(struct grappa_engine *e, const struct grappa_request *r)
     }
     if (running == 0)
         return true;
-    if (shares(e) && e->ctx->states.n_tables == 0 && !r->p.no_cache_prompt) {
+    if (shares(e, r) && e->ctx->states.n_tables == 0 && !r->p.no_cache_prompt) {
         matched = prefix_match(&e->prefix, r->tokens, r->n_tokens, e->blocks, false);
         mark_blocks(e, e->blocks, matched, &marked);
     }

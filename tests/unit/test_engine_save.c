@@ -202,7 +202,7 @@ static void test_broken_files(void **state)
     }
     for (size_t cut = 0; cut < n; cut += cut < 100 ? 9 : 997) {
         spill(good, cut);
-        expect_refused(cut < 64 ? "not a saved sequence" : "broken");
+        expect_refused(cut < 24 + 4 * LENGTH + 72 ? "not a saved sequence" : "broken");
     }
     memcpy(bad, good, n);
     bad[n] = 0;
