@@ -1,12 +1,12 @@
 /* Sequences in files.
  *
- * The file: a preamble laid out as llama.cpp's saved sequences are (magic, version, number of 32-bit words that
- * follow: either the tokens alone, or -1, a version, their number and they), for tools that look at the tokens;
- * then a header, the KV blocks (block by block, in each every cache's part), the states (each a length and every
- * table's part), and last an XXH3 checksum of the tokens and all that comes behind them. Numbers are as this
- * machine has them; the magic tells a foreign order. It is written beside its place, forced to the disk and
- * renamed, so that whatever happens there is either the whole file or none, and what is read back is what was
- * written. */
+ * The file: a preamble laid out as llama.cpp's saved sequences are (magic, version, number of 32-bit words
+ * that follow: either the tokens alone, or -1, a version, their number and they), for tools that look at the
+ * tokens; then a header, the KV blocks (block by block, in each every cache's part), the states (each a
+ * length and every table's part), and last an XXH3 checksum of the tokens and all that comes behind them.
+ * Numbers are as this machine has them; the magic tells a foreign order. It is written beside its place,
+ * forced to the disk and renamed, so that whatever happens there is either the whole file or none, and what
+ * is read back is what was written. */
 #include "engine/context.h"
 
 #include "base/buf.h"
@@ -216,7 +216,8 @@ static int write_all(struct grappa_context *c, int32_t seq, const grappa_token *
     identity(c, h.model);
     layout(c, h.layout);
     file_size(c, &h, &h.size);
-    struct preamble pre = {.version = PACKED, .n_words = h.n_tokens + sizeof(struct packed) / sizeof(uint32_t)};
+    struct preamble pre = {.version = PACKED,
+                           .n_words = h.n_tokens + sizeof(struct packed) / sizeof(uint32_t)};
     struct packed packed = {.none = -1, .version = PACKED, .n_tokens = h.n_tokens};
     memcpy(pre.magic, preamble_magic, sizeof pre.magic);
     put(&p, &pre, sizeof pre);
@@ -329,7 +330,8 @@ static int64_t read_preamble(struct pipe *p, struct err *err)
     if (p->failed || memcmp(pre.magic, preamble_magic, sizeof pre.magic) != 0)
         return err_set(err, ERR_FORMAT, "not a saved sequence");
     if (pre.version != PACKED)
-        return err_set(err, ERR_UNSUPPORTED, "a saved sequence of version %u; this is %d", pre.version, PACKED);
+        return err_set(err, ERR_UNSUPPORTED, "a saved sequence of version %u; this is %d", pre.version,
+                       PACKED);
     long at = ftell(p->f);
     int64_t n = pre.n_words;
     if (pre.n_words >= extra) {

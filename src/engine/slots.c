@@ -176,10 +176,10 @@ void slots_start(struct grappa_engine *e, struct slot *s, struct grappa_request 
         r->started_at = engine_seconds();
         r->timings.queue_s = r->started_at - r->queued_at;
         r->timings.n_cached = cached;
+        if (!s->leader) /* where it begins; one who waits for another says so later */
+            output_progress(r, s->id, cached);
     }
     e->stats.cached_tokens += (uint64_t)cached;
-    if (!s->leader) /* where it begins; one who waits for another says so later */
-        output_progress(r, s->id, cached);
 }
 
 void slots_follow(struct grappa_engine *e, struct slot *s)

@@ -167,8 +167,11 @@ static bool on_event(void *user, const struct grappa_event *ev)
             a->probs[i] = ev->probs[i];
         break;
     case GRAPPA_EVENT_PROGRESS:
-        a->n_progress++;
-        assert_true(ev->n_done > a->progress && ev->n_done <= ev->timings->n_prompt);
+        if (a->n_progress++ == 0) /* before anything is computed */
+            assert_int_equal(ev->n_done, ev->timings->n_cached);
+        else
+            assert_true(ev->n_done > a->progress);
+        assert_true(ev->n_done <= ev->timings->n_prompt);
         a->progress = ev->n_done;
         break;
     case GRAPPA_EVENT_DONE:
