@@ -248,8 +248,10 @@ static json_t *to_chat(const json_t *body, struct grappa_err *err)
 /* ---- out: items ---- */
 
 struct state { /* of a stream */
-    bool created, reasoning, text;
-    int n_calls;
+    bool created;
+    int n_events;
+    int n_items;                   /* items begun */
+    int thought_at, text_at, call_at; /* their places among the items, behind 0; 0: not begun */
     char response[64], thought[64], message[64], call[80];
 };
 
@@ -347,49 +349,72 @@ static json_t *whole(struct part *p)
 
 /* ---- streamed: the events of one token are collected, so that the last can be added to ---- */
 
-static void add(json_t *list, const char *type, json_t *data)
+static void add(json_t *list, struct state *s, const char *type, json_t *data)
 {
     json_object_set_new(data, "type", json_string(type));
+    json_object_set_new(data, "sequence_number", json_integer(s->n_events++));
     json_array_append_new(list, data);
 }
 
-static json_t *in_progress(const struct state *s)
+/* The same for an item at a place; `content`: of its only part. */
+static void add_at(json_t *list, struct state *s, const char *type, int at, bool content, json_t *data)
 {
-    return json_pack("{s:{s:s, s:s, s:s}}", "response", "id", s->response, "object", "response", "status",
-                     "in_progress");
+    json_object_set_new(data, "output_index", json_integer(at - 1));
+    if (content)
+        json_object_set_new(data, "content_index", json_integer(0));
+    add(list, s, type, data);
 }
 
-static void add_created(json_t *list, struct state *s)
+static json_t *in_progress(const struct part *p)
 {
+    const struct run *r = p->run;
+    return json_pack("{s:{s:s, s:s, s:I, s:s, s:s, s:[]}}", "response", "id",
+                     ((const struct state *)p->state)->response, "object", "response", "created_at",
+                     (json_int_t)r->created, "status", "in_progress", "model", r->model->name, "output");
+}
+
+static void add_created(json_t *list, struct part *p)
+{
+    struct state *s = state_of(p);
     if (s->created)
         return;
     s->created = true;
-    add(list, "response.created", in_progress(s));
-    add(list, "response.in_progress", in_progress(s));
+    add(list, s, "response.created", in_progress(p));
+    add(list, s, "response.in_progress", in_progress(p));
 }
 
 static void add_thought(json_t *list, struct state *s, const struct grappa_delta *d)
 {
-    if (!s->reasoning)
-        add(list, "response.output_item.added",
-            json_pack("{s:o}", "item", reasoning_item(s, NULL, "in_progress")));
-    s->reasoning = true;
-    add(list, "response.reasoning_text.delta",
-        json_pack("{s:o, s:s}", "delta", text_json(d->text, d->n_text), "item_id", s->thought));
+    if (!s->thought_at) {
+        s->thought_at = ++s->n_items;
+        add_at(list, s, "response.output_item.added", s->thought_at, false,
+               json_pack("{s:o}", "item", reasoning_item(s, NULL, "in_progress")));
+    }
+    add_at(list, s, "response.reasoning_text.delta", s->thought_at, true,
+           json_pack("{s:o, s:s}", "delta", text_json(d->text, d->n_text), "item_id", s->thought));
 }
 
 static void add_text(json_t *list, struct state *s, const struct grappa_delta *d)
 {
-    if (!s->text) {
-        add(list, "response.output_item.added",
-            json_pack("{s:o}", "item", message_item(s, NULL, "in_progress")));
-        add(list, "response.content_part.added",
-            json_pack("{s:s, s:{s:s, s:s}}", "item_id", s->message, "part", "type", "output_text", "text",
-                      ""));
+    if (!s->text_at) {
+        s->text_at = ++s->n_items;
+        add_at(list, s, "response.output_item.added", s->text_at, false,
+               json_pack("{s:o}", "item", message_item(s, NULL, "in_progress")));
+        add_at(list, s, "response.content_part.added", s->text_at, true,
+               json_pack("{s:s, s:{s:s, s:s, s:[]}}", "item_id", s->message, "part", "type", "output_text",
+                         "text", "", "annotations"));
     }
-    s->text = true;
-    add(list, "response.output_text.delta",
-        json_pack("{s:s, s:o}", "item_id", s->message, "delta", text_json(d->text, d->n_text)));
+    add_at(list, s, "response.output_text.delta", s->text_at, true,
+           json_pack("{s:s, s:o, s:[]}", "item_id", s->message, "delta", text_json(d->text, d->n_text),
+                     "logprobs"));
+}
+
+static void add_call_begin(json_t *list, struct state *s, const struct grappa_delta *d)
+{
+    s->call_at = ++s->n_items;
+    snprintf(s->call, sizeof s->call, "fc_%.64s", d->id ? d->id : "");
+    add_at(list, s, "response.output_item.added", s->call_at, false,
+           json_pack("{s:o}", "item", call_item(d->id ? d->id : "", d->name ? d->name : "", "", "in_progress")));
 }
 
 static void add_deltas(struct part *p, json_t *list)
@@ -405,14 +430,11 @@ static void add_deltas(struct part *p, json_t *list)
             add_text(list, s, d);
             break;
         case GRAPPA_DELTA_TOOL:
-            snprintf(s->call, sizeof s->call, "fc_%.64s", d->id ? d->id : "");
-            add(list, "response.output_item.added",
-                json_pack("{s:o}", "item",
-                          call_item(d->id ? d->id : "", d->name ? d->name : "", "", "in_progress")));
+            add_call_begin(list, s, d);
             break;
         default:
-            add(list, "response.function_call_arguments.delta",
-                json_pack("{s:s, s:o}", "item_id", s->call, "delta", text_json(d->text, d->n_text)));
+            add_at(list, s, "response.function_call_arguments.delta", s->call_at, false,
+                   json_pack("{s:s, s:o}", "item_id", s->call, "delta", text_json(d->text, d->n_text)));
             break;
         }
     }
@@ -435,7 +457,7 @@ static json_t *last_of(json_t *list)
 static void token(struct part *p, const struct event *e, struct buf *out)
 {
     json_t *list = json_array();
-    add_created(list, state_of(p));
+    add_created(list, p);
     add_deltas(p, list);
     if (p->run->s.timings_per_token && json_array_size(list))
         json_object_set_new(last_of(list), "timings", timings_json(&e->timings));
@@ -447,8 +469,8 @@ static void progress(struct part *p, const struct event *e, struct buf *out)
     struct state *s = state_of(p);
     json_t *list = json_array();
     if (s->created)
-        add(list, "response.in_progress", in_progress(s));
-    add_created(list, s);
+        add(list, s, "response.in_progress", in_progress(p));
+    add_created(list, p);
     if (p->run->s.timings_per_token)
         json_object_set_new(last_of(list), "timings", timings_json(&e->timings));
     json_object_set_new(last_of(list), "prompt_progress", progress_json(e));
@@ -457,21 +479,23 @@ static void progress(struct part *p, const struct event *e, struct buf *out)
 
 static void add_done_items(struct part *p, json_t *list, const json_t *output)
 {
-    const struct state *s = state_of(p);
+    struct state *s = state_of(p);
     for (size_t i = 0; i < json_array_size(output); i++) {
         json_t *item = json_array_get(output, i);
+        int at = (int)i + 1;
         if (says(item, "type", "message")) {
             json_t *content = json_array_get(json_object_get(item, "content"), 0);
-            add(list, "response.output_text.done",
-                json_pack("{s:s, s:O}", "item_id", s->message, "text", json_object_get(content, "text")));
-            add(list, "response.content_part.done",
-                json_pack("{s:s, s:O}", "item_id", s->message, "part", content));
+            add_at(list, s, "response.output_text.done", at, true,
+                   json_pack("{s:s, s:O, s:[]}", "item_id", s->message, "text", json_object_get(content, "text"),
+                             "logprobs"));
+            add_at(list, s, "response.content_part.done", at, true,
+                   json_pack("{s:s, s:O}", "item_id", s->message, "part", content));
         } else if (says(item, "type", "function_call")) {
-            add(list, "response.function_call_arguments.done",
-                json_pack("{s:O, s:O}", "item_id", json_object_get(item, "id"), "arguments",
-                          json_object_get(item, "arguments")));
+            add_at(list, s, "response.function_call_arguments.done", at, false,
+                   json_pack("{s:O, s:O, s:O}", "item_id", json_object_get(item, "id"), "name",
+                             json_object_get(item, "name"), "arguments", json_object_get(item, "arguments")));
         }
-        add(list, "response.output_item.done", json_pack("{s:O}", "item", item));
+        add_at(list, s, "response.output_item.done", at, false, json_pack("{s:O}", "item", item));
     }
 }
 
@@ -479,10 +503,10 @@ static void finish(struct part *p, const struct event *e, struct buf *out)
 {
     json_t *list = json_array(), *output = output_items(p);
     (void)e;
-    add_created(list, state_of(p));
+    add_created(list, p);
     add_deltas(p, list);
     add_done_items(p, list, output);
-    add(list, "response.completed", json_pack("{s:o}", "response", response_json(p, output)));
+    add(list, state_of(p), "response.completed", json_pack("{s:o}", "response", response_json(p, output)));
     json_object_set_new(last_of(list), "timings", timings_json(&p->timings));
     put_list(out, list);
 }
