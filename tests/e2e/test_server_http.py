@@ -76,7 +76,7 @@ def test_right_keys(server, headers):
 
 def test_open_paths(server):
     assert server.get("/health")[0] == 200
-    status, headers, page = server.get("/")
+    status, headers, page = server.get("/", headers={"Accept-Encoding": "gzip"})
     assert status == 200 and headers["Content-Type"].startswith("text/html")
     assert server.get("/nothing/here", headers=key())[0] == 404
 
