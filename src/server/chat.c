@@ -198,6 +198,23 @@ cleanup:
     return status;
 }
 
+/* The beginning of an answer is one text; its parts stand apart by an empty line, as with llama-server. */
+static void join_parts(json_t *message)
+{
+    const json_t *parts = json_object_get(message, "content");
+    struct buf text = {0};
+    if (!json_is_array(parts))
+        return;
+    for (size_t i = 0; i < json_array_size(parts); i++) {
+        const json_t *part = json_object_get(json_array_get(parts, i), "text");
+        if (text.n)
+            buf_puts(&text, "\n\n");
+        buf_add(&text, json_string_value(part), json_string_length(part));
+    }
+    json_object_set_new(message, "content", text_json(text.p, text.n));
+    buf_release(&text);
+}
+
 static int read_continuation(struct reading *r)
 {
     const json_t *messages = json_object_get(r->body, "messages"),
@@ -217,6 +234,8 @@ static int read_continuation(struct reading *r)
     const json_t *last = json_array_get(messages, json_array_size(messages) - 1);
     if (goes_on && last_is_assistant && json_array_size(json_object_get(last, "tool_calls")))
         return fail(r->err, 400, "Cannot continue an assistant message that contains tool calls.");
+    if (goes_on && last_is_assistant)
+        join_parts(json_array_get(messages, json_array_size(messages) - 1));
     r->p->add_generation_prompt = add;
     r->p->continue_final = goes_on ? 0 : -1;
     return 0;
