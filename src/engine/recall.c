@@ -9,9 +9,9 @@
 
 enum {
     COPIES_MAX = 64,
-    COPIES_MEMORY = 16, /* a part of so many of what is free */
-    COPY_MIN = 64,      /* tokens that are worth a copy */
-    LAST_PIECE = 4,     /* tokens of a prompt behind its last copy: what a next turn may change */
+    COPIES_MEMORY = 16,          /* a part of so many of what is free */
+    COPY_MIN = 64,               /* tokens that are worth a copy */
+    LAST_PIECE = STEP_LAST_ROWS, /* tokens of a prompt behind its last copy: what a next turn may change */
 };
 
 uint32_t recall_copies(const struct grappa_model *m, uint32_t n_slots)

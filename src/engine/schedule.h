@@ -156,6 +156,7 @@ void commands_refuse(struct command *c);
 bool slots_claimed(const struct grappa_engine *e, int32_t slot);
 
 /* ---- step.c ---- */
+enum { STEP_LAST_ROWS = 5 }; /* tokens that the end of a prompt is computed with, at least: see step_run */
 void step_run(struct grappa_engine *e);
 /* All of the prompt was in memory, and the logits of its end: writes the first token. */
 void step_resume(struct grappa_engine *e, struct slot *s);

@@ -94,6 +94,14 @@ static int32_t most_of(struct grappa_engine *e, const struct slot *s)
     return recall_logits(e, s->tokens, s->n_tokens) ? s->n_tokens : s->n_tokens - 1;
 }
 
+/* A prompt that isn't in memory as a whole: its last rows are computed together, see step_run. */
+static void cut_end(struct grappa_engine *e, struct slot *s)
+{
+    int32_t most = s->n_tokens > STEP_LAST_ROWS ? s->n_tokens - STEP_LAST_ROWS : 0;
+    if (s->n_past < s->n_tokens && s->n_past > most && e->ctx->states.n_tables == 0)
+        slots_trim(e, s, most);
+}
+
 /* Begins with what any sequence or the cache holds of the slot's first tokens, of which its own sequence has
  * `held`. */
 static void reuse(struct grappa_engine *e, struct slot *s, int32_t held)
@@ -122,6 +130,7 @@ static void reuse(struct grappa_engine *e, struct slot *s, int32_t held)
         copy_from(e, s, from, best);
     else
         slots_trim(e, s, best);
+    cut_end(e, s);
 }
 
 /* Another slot that is about to compute more of this one's beginning than is in memory. */

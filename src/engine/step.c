@@ -9,6 +9,10 @@
 
 #include <string.h>
 
+/* FEW_ROWS: as many go through a kernel of their own (AVX512_MAX_FEW and its like). LAST_ROWS: so many rows
+ * at the end of a prompt are never less, where it can be helped, so that the ends of prompts don't. */
+enum { FEW_ROWS = 4, LAST_ROWS = STEP_LAST_ROWS };
+
 /* ---- ends ---- */
 
 static void leave(struct slot *s)
@@ -174,8 +178,11 @@ static int32_t left(const struct slot *s)
 
 static int32_t take(const struct grappa_engine *e, struct slot *s, int32_t most)
 {
-    int32_t n = recall_piece(e, s) - s->share;
+    int32_t n = recall_piece(e, s) - s->share, rest;
     n = n < most ? n : most;
+    rest = left(s) - s->share - n;
+    if (rest > 0 && rest < LAST_ROWS && n > LAST_ROWS - rest && recall_piece(e, s) == left(s))
+        n -= LAST_ROWS - rest;
     s->share += n;
     return n;
 }
@@ -198,7 +205,8 @@ static void share_budget(const struct grappa_engine *e, int32_t n, int32_t budge
     take(e, line[0], budget);
 }
 
-static void put_prompts(struct grappa_engine *e)
+/* `must`: if nothing else is in the step, one of them gets on at whatever cost. */
+static void put_prompts(struct grappa_engine *e, bool must)
 {
     int32_t n = in_line(e, false), budget = e->step.room - e->step.n;
     if (n == 0 || budget <= 0)
@@ -209,7 +217,7 @@ static void put_prompts(struct grappa_engine *e)
         if (!s->r)
             continue;
         int32_t want = s->share, fits = want > 0 ? fitting(e, s, want) : 0;
-        if (want > 0 && fits == 0 && e->step.n == 0 && force_room(e, s, 1))
+        if (want > 0 && fits == 0 && must && e->step.n == 0 && force_room(e, s, 1))
             fits = fitting(e, s, want);
         if (fits > 0)
             put(e, s, fits, fits == left(s));
@@ -346,17 +354,18 @@ static void follow(struct grappa_engine *e, struct slot *s)
         step_resume(e, s);
 }
 
-void step_run(struct grappa_engine *e)
+static void begin(struct grappa_engine *e)
 {
     struct step *t = &e->step;
-    struct grappa_err err = {0};
     t->n = t->n_parts = t->blocks = 0;
     for (int32_t i = 0; i < e->n_slots; i++)
         e->slots[i].n_in = e->slots[i].share = 0;
-    for (int32_t i = 0; i < e->n_slots; i++)
-        follow(e, &e->slots[i]);
-    put_writers(e);
-    put_prompts(e);
+}
+
+static void compute(struct grappa_engine *e)
+{
+    struct step *t = &e->step;
+    struct grappa_err err = {0};
     if (t->n == 0)
         return;
     struct grappa_batch batch = {.n = (size_t)t->n, .token = t->token, .seq_id = t->seq, .logits = t->logits};
@@ -371,4 +380,22 @@ void step_run(struct grappa_engine *e)
         finish_part(e, s, row);
         row += n_out;
     }
+}
+
+/* Few rows and many go through different kernels, and attention has other ways for prompts, so a token's last
+ * bits depend on what it is computed with. While few requests write, they have an inference of their own: it
+ * costs little beside a piece of a prompt, and then they write what each would alone. */
+void step_run(struct grappa_engine *e)
+{
+    for (int32_t i = 0; i < e->n_slots; i++)
+        follow(e, &e->slots[i]);
+    begin(e);
+    put_writers(e);
+    bool apart = e->step.n > 0 && e->step.n <= FEW_ROWS && in_line(e, false) > 0;
+    if (apart) {
+        compute(e);
+        begin(e);
+    }
+    put_prompts(e, !apart);
+    compute(e);
 }

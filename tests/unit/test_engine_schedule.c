@@ -703,6 +703,8 @@ static void test_save_restore(void **state)
     make_prompt(&more[0], 0, 0, 70, 200);
     memcpy(more[0].prompt + 200, one.token, (size_t)one.n * sizeof(grappa_token));
     more[0].n_prompt = 200 + one.n;
+    for (int i = 0; i < 10; i++)
+        more[0].prompt[more[0].n_prompt++] = 9 + i;
     more[0].n_predict = 10;
     run_alone(&more[0]);
     assert_int_equal(more[0].slot, 1);
