@@ -31,7 +31,7 @@ struct grappa_engine_params { /* an all-zero one is the default */
     uint32_t n_queue;         /* requests that may wait; 0: 1024 */
     bool kv_split;            /* each slot gets n_ctx / n_slots positions and no more, as llama.cpp without -kvu */
     bool no_prefix_cache;     /* nothing is kept between requests, but for a slot's own sequence */
-    bool embeddings;          /* rows of the output norm instead of logits; requests then ask for embeddings only */
+    bool embeddings;          /* the model was loaded for embeddings; requests then ask for those only */
     struct grappa_model *draft; /* for speculation; the caller's, must outlive the engine */
 };
 
@@ -48,7 +48,7 @@ struct grappa_model *grappa_engine_model(const struct grappa_engine *e);
 /* ---- requests ---- */
 enum grappa_finish {
     GRAPPA_FINISH_NONE,     /* it goes on */
-    GRAPPA_FINISH_EOS,      /* the model's own end */
+    GRAPPA_FINISH_EOS,      /* the model's own end; of embeddings the end */
     GRAPPA_FINISH_STOP,     /* a stop text; or the grammar allows nothing more */
     GRAPPA_FINISH_LENGTH,   /* n_predict, or the context is full */
     GRAPPA_FINISH_DEADLINE, /* its time was up */

@@ -176,6 +176,8 @@ struct grappa_model_params {    /* an all-zero one is the default */
     float yarn_ext_factor, yarn_attn_factor, yarn_beta_slow, yarn_beta_fast; /* ext: -1 or 0 = the file's */
     bool repack;  /* on a CPU too: weights repacked for OpenVINO's own products */
     bool profile; /* count time by node type, see grappa_profile */
+    /* Rows of the output norm, [n_embd], in the place of logits: what embeddings are made of. */
+    bool embeddings;
     /* Called now and then with 0…1; returning false stops the load. */
     bool (*progress)(float done, void *user);
     void *progress_user;
@@ -190,6 +192,7 @@ void grappa_model_free(struct grappa_model *m);
 const struct grappa_vocab *grappa_model_vocab(const struct grappa_model *m);
 const struct grappa_file *grappa_model_file(const struct grappa_model *m);
 uint32_t grappa_model_n_ctx_train(const struct grappa_model *m);
+uint32_t grappa_model_n_embd(const struct grappa_model *m);
 /* Whether layers keep states that can't be cut back to any length, see grappa_seq_trim_point. */
 bool grappa_model_is_recurrent(const struct grappa_model *m);
 /* The IR document of the graph (without weights), for reading. */
@@ -232,7 +235,7 @@ struct grappa_batch {
 
 /* Runs a batch. On failure no sequence has changed. */
 int grappa_decode(struct grappa_context *c, const struct grappa_batch *batch, struct grappa_err *err);
-/* Logits [n_vocab] of the i-th token of the last batch that wanted them, counted among those that did;
+/* Logits [n_vocab] (of a model loaded for embeddings: rows [n_embd]) of the i-th token of the last batch that wanted them, counted among those that did;
  * negative i counts from the end. Valid until the next decode. NULL when out of range. */
 const float *grappa_logits(struct grappa_context *c, int32_t i);
 int32_t grappa_n_logits(const struct grappa_context *c);

@@ -151,6 +151,7 @@ struct arch_model *arch_build(const struct gguf *g, const struct arch_options *o
     struct arch_model *m = xcalloc(1, sizeof *m);
     m->weights = weights_new(g);
     m->graph = ir_new(arch->name);
+    m->embeddings = o->embeddings;
     m->precision = lower->precision;
     m->cache_type = lower->cache_type;
     if (hparams_read(&m->h, g, arch->family->layer_norm, err) < 0 ||

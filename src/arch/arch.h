@@ -11,7 +11,7 @@
  *   recurrent: state_indices i32 [2 B], for each sequence the slot of its state before the step and the one
  * that receives it after; state_begins i32 [B+1], 0, 2, 4 …; state_interval i32 [B], ARCH_STATE_INTERVAL;
  *   state.N f32 [slots, …]
- * Its output: logits f32 [R, n_vocab]. */
+ * Its output: logits f32 [R, n_vocab]; or embd, see struct arch_options. */
 #ifndef ARCH_ARCH_H
 #define ARCH_ARCH_H
 
@@ -38,6 +38,7 @@ struct arch_state {
 
 struct arch_options { /* an all-zero one takes the file's values */
     const char *device;
+    bool embeddings;          /* the output is "embd" f32 [R, n_embd], the rows of the output norm */
     bool repack;              /* the plugin's own products, even where blocks could be multiplied in place */
     const char *rope_scaling; /* "none", "linear", "yarn" */
     float rope_scale, rope_freq_base, rope_freq_scale;
@@ -47,6 +48,7 @@ struct arch_options { /* an all-zero one takes the file's values */
 
 struct arch_model {
     struct hparams h;
+    bool embeddings; /* as the options said */
     struct ir *graph;
     const char *precision, *cache_type; /* to run it in, see struct lowering; NULL: the device's choice */
     struct weights *weights;

@@ -362,6 +362,10 @@ void net_head(struct net *n, ir_val x)
     const struct hparams *h = n->h;
     x = n->plain_norms ? net_standardized(n, x)
                        : net_norm(n, x, true, "%s", n->output_norm ? n->output_norm : "output_norm");
+    if (n->model->embeddings) {
+        ir_result(g, "embd", x);
+        return;
+    }
     const struct gguf_tensor *t = net_matrix(n, false, h->n_vocab, h->n_embd, "output.weight");
     if (!t)
         t = n->model->embd;

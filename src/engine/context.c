@@ -420,10 +420,16 @@ static int run_slice(struct grappa_context *c, const struct grappa_batch *b, siz
     return 0;
 }
 
+/* Of a row that comes out. */
+static size_t row_width(const struct grappa_context *c)
+{
+    return c->m->arch->embeddings ? c->m->arch->h.n_embd : c->m->arch->h.n_vocab;
+}
+
 /* Logits of several slices, one behind the other. */
 static int collect(struct grappa_context *c, const float *logits, size_t n, struct err *err)
 {
-    size_t have = (size_t)c->n_logits * c->m->arch->h.n_vocab;
+    size_t have = (size_t)c->n_logits * row_width(c);
     if (have + n > c->logits_own_size) {
         float *p = realloc(c->logits_own, (have + n) * sizeof *p);
         if (!p)
@@ -447,16 +453,16 @@ static int run(struct grappa_context *c, const struct grappa_batch *b, struct er
             return -1;
         if (n_out == 0)
             continue;
-        c->logits = ov_output(c->m->program, "logits", &size, err);
+        c->logits = ov_output(c->m->program, c->m->arch->embeddings ? "embd" : "logits", &size, err);
         if (!c->logits)
             return -1;
-        if (size < (size_t)n_out * c->m->arch->h.n_vocab)
+        if (size < (size_t)n_out * row_width(c))
             return err_set(err, ERR_DEVICE, "the device gave %zu logits for %d tokens", size, n_out);
         for (int32_t r = 0; r < n_out; r++) { /* a number that is none spreads over the whole row */
-            if (isnan(c->logits[(size_t)r * c->m->arch->h.n_vocab]))
+            if (isnan(c->logits[(size_t)r * row_width(c)]))
                 return err_set(err, ERR_FORMAT, "the logits are not numbers: weights of the file are broken");
         }
-        if (!whole && collect(c, c->logits, (size_t)n_out * c->m->arch->h.n_vocab, err) < 0)
+        if (!whole && collect(c, c->logits, (size_t)n_out * row_width(c), err) < 0)
             return -1;
         c->n_logits += n_out;
     }
@@ -493,7 +499,7 @@ const float *grappa_logits(struct grappa_context *c, int32_t i)
         i += c->n_logits;
     if (i < 0 || i >= c->n_logits)
         return NULL;
-    return c->logits + (size_t)i * c->m->arch->h.n_vocab;
+    return c->logits + (size_t)i * row_width(c);
 }
 
 int32_t grappa_n_logits(const struct grappa_context *c)

@@ -210,9 +210,10 @@ struct grappa_engine *grappa_engine_new(struct grappa_model *m, const struct gra
     e->vocab = grappa_model_vocab(m);
     e->params = params ? *params : (struct grappa_engine_params){0};
     fill_defaults(&e->params);
-    if (e->params.embeddings) {
+    if (e->params.embeddings != m->arch->embeddings) {
         struct err none = ERR_INIT;
-        err_set(&none, ERR_UNSUPPORTED, "embeddings aren't there yet");
+        err_set(&none, ERR_RANGE, "the model was loaded for %s",
+                m->arch->embeddings ? "embeddings only" : "text, not for embeddings");
         engine_fail(err, &none);
         free(e);
         return NULL;

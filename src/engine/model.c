@@ -143,6 +143,7 @@ static int build(struct grappa_model *m, struct gguf *g, const struct grappa_mod
     struct arch_options options = {
         .device = o->device,
         .repack = o->repack,
+        .embeddings = o->embeddings,
         .rope_scaling = o->rope_scaling,
         .rope_scale = o->rope_scale,
         .rope_freq_base = o->rope_freq_base,
@@ -261,6 +262,11 @@ const struct grappa_file *grappa_model_file(const struct grappa_model *m)
 uint32_t grappa_model_n_ctx_train(const struct grappa_model *m)
 {
     return m->arch->h.n_ctx_train;
+}
+
+uint32_t grappa_model_n_embd(const struct grappa_model *m)
+{
+    return m->arch->h.n_embd;
 }
 
 bool grappa_model_is_recurrent(const struct grappa_model *m)

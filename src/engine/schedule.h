@@ -164,6 +164,13 @@ void step_resume(struct grappa_engine *e, struct slot *s);
 void step_end(struct grappa_engine *e, struct slot *s, enum grappa_finish finish, const char *stop_text,
               const struct grappa_err *err);
 
+/* ---- embed.c ---- */
+/* Whether every token's row is wanted, not only the last one's. */
+bool embed_wants_all(const struct grappa_request *r);
+/* n rows have come out, from number `row` on, of the tokens from position `pos` on. */
+int embed_rows(struct grappa_engine *e, struct grappa_request *r, int32_t pos, int32_t row, int32_t n,
+               struct grappa_err *err);
+
 /* ---- shift.c ---- */
 /* The slot's context is full: forgets a part of it. */
 void shift_slot(struct grappa_engine *e, struct slot *s);

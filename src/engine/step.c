@@ -220,7 +220,7 @@ static void put_prompts(struct grappa_engine *e, bool must)
         if (want > 0 && fits == 0 && must && e->step.n == 0 && force_room(e, s, 1))
             fits = fitting(e, s, want);
         if (fits > 0)
-            put(e, s, fits, fits == left(s));
+            put(e, s, fits, embed_wants_all(s->r) ? fits : fits == left(s));
     }
 }
 
@@ -289,6 +289,23 @@ static void prompt_done(struct slot *s)
     }
 }
 
+static void finish_embedding(struct grappa_engine *e, struct slot *s, int32_t row)
+{
+    struct grappa_request *r = s->r;
+    struct grappa_err err = {0};
+    bool whole = s->n_past == s->n_tokens;
+    if (s->n_out > 0 && embed_rows(e, r, s->n_past - s->n_out, row, s->n_out, &err) < 0) {
+        step_end(e, s, GRAPPA_FINISH_ERROR, NULL, &err);
+        return;
+    }
+    if (whole)
+        prompt_done(s);
+    if (!output_progress(r, s->id, s->n_past))
+        step_end(e, s, GRAPPA_FINISH_CANCEL, NULL, NULL);
+    else if (whole)
+        step_end(e, s, GRAPPA_FINISH_EOS, NULL, NULL);
+}
+
 static void finish_part(struct grappa_engine *e, struct slot *s, int32_t row)
 {
     struct grappa_request *r = s->r;
@@ -299,6 +316,10 @@ static void finish_part(struct grappa_engine *e, struct slot *s, int32_t row)
     if (prompt) {
         e->stats.prompt_tokens += (uint64_t)n_in;
         r->timings.n_computed += n_in;
+        if (r->p.embeddings) {
+            finish_embedding(e, s, row);
+            return;
+        }
         recall_piece_done(e, s);
         if (s->n_out > 0) {
             prompt_done(s);
