@@ -235,6 +235,7 @@ struct grappa_engine *grappa_engine_new(struct grappa_model *m, const struct gra
     choose_slot_size(e);
     make_slots(e);
     prefix_init(&e->prefix, &e->ctx->kv);
+    prepare_init(&e->prepare, e->n_slots);
     recall_init(&e->recall, e->n_slots, (int32_t)copies);
     slots_publish(e);
     e->running = pthread_create(&e->thread, NULL, work, e) == 0;
@@ -269,6 +270,7 @@ void grappa_engine_free(struct grappa_engine *e)
         free(all[i]);
     prefix_release(&e->prefix);
     recall_release(&e->recall);
+    prepare_release(&e->prepare);
     grappa_context_free(e->ctx);
     pthread_cond_destroy(&e->answered);
     pthread_cond_destroy(&e->work);

@@ -63,6 +63,7 @@ static int make_writer(struct grappa_request *r, const struct grappa_request_par
         return -1;
     for (int32_t i = 0; i < r->n_prompt; i++)
         grappa_sampler_accept(r->sampler, r->tokens[i]);
+    r->constrained = p->sampler.grammar.type != GRAPPA_GRAMMAR_NONE;
     r->stream = grappa_stream_new(r->e->vocab, p->special);
     copy_stop_texts(r, p);
     r->n_vocab = grappa_vocab_n_tokens(r->e->vocab);

@@ -35,6 +35,7 @@ struct grappa_request {
     double deadline, queued_at, started_at, first_at; /* seconds; 0: never, not yet */
     struct grappa_timings timings;
     bool truncated;
+    bool constrained; /* what may come next has to be worked out */
 
     atomic_bool cancel;
     pthread_mutex_t lock; /* of what follows; taken before the engine's */
@@ -88,6 +89,16 @@ struct step { /* the batch of the step that runs */
     int32_t n_parts;
 };
 
+struct prepare { /* see prepare.c */
+    pthread_t thread;
+    bool running;         /* from the first constrained request on */
+    pthread_mutex_t lock; /* of what follows */
+    pthread_cond_t changed;
+    struct grappa_sampler **samplers; /* [n_slots]; the thread's from `done` on */
+    int32_t n, done;
+    bool stopping;
+};
+
 struct grappa_engine {
     struct grappa_model *m;
     struct grappa_context *ctx;
@@ -100,6 +111,7 @@ struct grappa_engine {
     int32_t n_slots;
     struct slot **line; /* [n_slots], for putting them in order */
     struct step step;
+    struct prepare prepare;
     int32_t *blocks; /* [n_blocks], for looking up beginnings */
     uint8_t *mark;   /* by block */
     uint64_t n_started;
@@ -163,6 +175,14 @@ void step_resume(struct grappa_engine *e, struct slot *s);
 /* The slot is free again, then the request's owner is told. */
 void step_end(struct grappa_engine *e, struct slot *s, enum grappa_finish finish, const char *stop_text,
               const struct grappa_err *err);
+
+/* ---- prepare.c ---- */
+void prepare_init(struct prepare *p, int32_t n_slots);
+void prepare_release(struct prepare *p);
+/* Before and after the inference; in between the samplers of the step's constrained requests are not to be
+ * touched. */
+void prepare_start(struct prepare *p, const struct step *t);
+void prepare_wait(struct prepare *p);
 
 /* ---- embed.c ---- */
 /* Whether every token's row is wanted, not only the last one's. */

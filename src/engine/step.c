@@ -237,6 +237,8 @@ static bool add_token(struct grappa_engine *e, struct slot *s, grappa_token t, c
         s->r->truncated = true;
         finish = GRAPPA_FINISH_LENGTH;
     }
+    if (finish == GRAPPA_FINISH_NONE && s->r->constrained && grappa_sampler_finished(s->r->sampler))
+        finish = GRAPPA_FINISH_STOP;
     if (finish == GRAPPA_FINISH_NONE)
         return true;
     slots_trim(e, s, s->n_past < s->n_tokens - 1 ? s->n_past : s->n_tokens - 1);
@@ -390,7 +392,10 @@ static void compute(struct grappa_engine *e)
     if (t->n == 0)
         return;
     struct grappa_batch batch = {.n = (size_t)t->n, .token = t->token, .seq_id = t->seq, .logits = t->logits};
-    if (grappa_decode(e->ctx, &batch, &err) < 0) {
+    prepare_start(&e->prepare, t);
+    int status = grappa_decode(e->ctx, &batch, &err);
+    prepare_wait(&e->prepare);
+    if (status < 0) {
         fail_all(e, &err);
         return;
     }

@@ -621,6 +621,39 @@ static void test_erase_gives_all_back(void **state)
     assert_int_equal(st.n_blocks_used, 0);
 }
 
+/* ---- constraints, worked out on a thread of their own ---- */
+
+static void test_grammars(void **state)
+{
+    (void)state;
+    open_engine((struct grappa_engine_params){.n_ctx = 1024, .n_slots = 4});
+    for (int i = 0; i < 6; i++) {
+        make_prompt(&more[i], 0, 0, 80 + (uint64_t)i, 30);
+        more[i].n_predict = 40;
+        struct grappa_request_params p = params_of(&more[i]);
+        if (i % 2 == 0)
+            p.sampler.grammar =
+                (struct grappa_grammar_params){.type = GRAPPA_GRAMMAR_GBNF, .source = "root ::= [a-f]{7}"};
+        start(&more[i], &p);
+    }
+    for (int i = 0; i < 6; i++) {
+        finish(&more[i]);
+        if (i % 2) {
+            expect_alone(&more[i]);
+            continue;
+        }
+        assert_true(more[i].finish == GRAPPA_FINISH_STOP || more[i].finish == GRAPPA_FINISH_EOS);
+        assert_int_equal(more[i].n_text, 7);
+        for (int k = 0; k < 7; k++)
+            assert_true(more[i].text[k] >= 'a' && more[i].text[k] <= 'f');
+    }
+    struct grappa_err err;
+    struct grappa_request_params p = params_of(&more[0]);
+    p.sampler.grammar = (struct grappa_grammar_params){.type = GRAPPA_GRAMMAR_GBNF, .source = "root ::= ("};
+    assert_null(grappa_request_new(subject.e, &p, &err));
+    assert_int_equal(err.http_status, 400);
+}
+
 /* ---- when the context is full ---- */
 
 /* llama-server's rule: behind n_keep tokens (and BOS), half of the rest goes. */
@@ -807,6 +840,7 @@ int main(int argc, char **argv)
         TEST(test_priorities_and_a_full_queue),
         TEST(test_shutdown),
         TEST(test_erase_gives_all_back),
+        TEST(test_grammars),
         TEST(test_context_shift),
         TEST(test_save_restore),
         TEST(test_storm),
