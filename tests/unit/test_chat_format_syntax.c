@@ -156,6 +156,7 @@ struct vocabulary {
     char bytes[256];
     struct grappa_constraint_token tokens[320];
     size_t n;
+    struct grappa_constraint_vocab *made;
 };
 
 static int64_t control_token(void *user, const char *text)
@@ -187,6 +188,7 @@ static void make_vocabulary(struct vocabulary *v, const struct chat_syntax *mark
         if (like_one && !memchr(texts[i] + 1, '<', len - 1) && !memchr(texts[i], ' ', len))
             v->tokens[v->n++] = (struct grappa_constraint_token){{texts[i], len}, GRAPPA_CONSTRAINT_CONTROL};
     }
+    v->made = grappa_constraint_vocab_new(v->tokens, v->n);
 }
 
 /* The longest token at the text's beginning. */
@@ -206,10 +208,9 @@ static int32_t token_at(const struct vocabulary *v, struct str s)
 static bool allowed(const struct vocabulary *v, const char *source, struct str out, const char *name)
 {
     char why[512] = "";
-    struct grappa_constraint_vocab *cv = grappa_constraint_vocab_new(v->tokens, v->n);
-    struct grappa_constraint *c =
-        grappa_constraint_new(cv, GRAPPA_CONSTRAINT_LARK, (struct grappa_jinja_text){source, strlen(source)},
-                              NULL, NULL, why, sizeof why);
+    struct grappa_constraint *c = grappa_constraint_new(v->made, GRAPPA_CONSTRAINT_LARK,
+                                                        (struct grappa_jinja_text){source, strlen(source)},
+                                                        NULL, NULL, why, sizeof why);
     if (!c)
         fail_msg("%s: %s\n%s", name, why, source);
     size_t at = 0;
@@ -224,7 +225,6 @@ static bool allowed(const struct vocabulary *v, const char *source, struct str o
         good = false;
     }
     grappa_constraint_free(c);
-    grappa_constraint_vocab_free(cv);
     return good;
 }
 
@@ -260,8 +260,10 @@ static struct str without_end(const struct chat_format_row *row, struct str s)
     return s;
 }
 
-static int try_outputs(const struct chat_format_row *row, const json_t *cases, const char *tools, int *n)
+static int try_outputs(const struct chat_format_row *row, const json_t *cases, const char *tools,
+                       const struct vocabulary *bytes, int *n)
 {
+    struct vocabulary marked = {.n = 0};
     int bad = 0;
     size_t i;
     const json_t *c;
@@ -284,19 +286,19 @@ static int try_outputs(const struct chat_format_row *row, const json_t *cases, c
             p.format.think_start = "<think>";
             p.format.think_end = "</think>";
         }
-        struct vocabulary v;
         struct chat_syntax *plain = chat_syntax_new(&p, &err);
-        make_vocabulary(&v, NULL);
-        bad += !allowed(&v, chat_syntax_grammar(plain)->source, out, name);
-        make_vocabulary(&v, plain);
+        bad += !allowed(bytes, chat_syntax_grammar(plain)->source, out, name);
+        if (!marked.made)
+            make_vocabulary(&marked, plain);
         p.control_token = control_token;
-        p.user = &v;
+        p.user = &marked;
         struct chat_syntax *control = chat_syntax_new(&p, &err);
-        bad += !allowed(&v, chat_syntax_grammar(control)->source, out, name);
+        bad += !allowed(&marked, chat_syntax_grammar(control)->source, out, name);
         chat_syntax_free(control);
         chat_syntax_free(plain);
         ++*n;
     }
+    grappa_constraint_vocab_free(marked.made);
     return bad;
 }
 
@@ -304,17 +306,20 @@ static void outputs(void **state)
 {
     (void)state;
     int n = 0, bad = 0;
+    struct vocabulary bytes;
+    make_vocabulary(&bytes, NULL);
     json_t *tools = json_load_file(GOLDEN "tools.json", 0, NULL);
     char *tools_text = json_dumps(tools, 0);
     for (size_t r = 0; r < chat_format_n_rows; r++) {
         char path[512];
         snprintf(path, sizeof path, GOLDEN "%s.json", chat_format_rows[r].name);
         json_t *file = json_load_file(path, 0, NULL);
-        bad += try_outputs(&chat_format_rows[r], json_object_get(file, "cases"), tools_text, &n);
+        bad += try_outputs(&chat_format_rows[r], json_object_get(file, "cases"), tools_text, &bytes, &n);
         json_decref(file);
     }
     free(tools_text);
     json_decref(tools);
+    grappa_constraint_vocab_free(bytes.made);
     print_message("%d outputs, %d refused\n", n, bad);
     assert_true(n > 100);
     assert_int_equal(bad, 0);
