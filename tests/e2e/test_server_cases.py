@@ -1,0 +1,138 @@
+"""Things that broke servers for somebody: hostile constraints, recursive schemas, files with little in them."""
+import json
+import random
+import socket
+import time
+
+import pytest
+
+from cli_tools import tiny
+from server_tools import Server
+
+
+@pytest.fixture(scope="module")
+def server():
+    with Server(tiny("llama-head32"), "-c", "2048", "-np", "4", "--seed", "3") as s:
+        yield s
+
+
+DEEP = '{"type":"array","items":' * 10000 + "{}" + "}" * 10000
+TREE = {"type": "object", "properties": {"value": {"type": "integer"}, "left": {"$ref": "#/$defs/node/anyOf/1"},
+                                         "right": {"$ref": "#/$defs/node"}}, "required": ["value"],
+        "additionalProperties": False}
+TREE = {"$defs": {"node": {"anyOf": [{"type": "null"}, {**TREE}]}}, **{"$ref": "#/$defs/node/anyOf/1"}}
+
+
+@pytest.mark.parametrize("body", [
+    {"grammar": "root ::= " + "(" * 60000},
+    {"grammar": 'root ::= "a" | nothing'},
+    {"grammar": "root ::= root root"},
+    {"json_schema": {"type": "string", "pattern": "^+[a-z]$"}},
+    {"json_schema": {"type": "string", "pattern": "^{2}x$"}},
+    {"json_schema": {"type": "string", "pattern": "(" * 5000}},
+    {"json_schema": {"$ref": "#"}},
+    {"json_schema": {"type": "hiccup"}},
+    '{"prompt": "a", "n_predict": 4, "json_schema": ' + DEEP + "}",
+    '{"prompt": "a", "n_predict": 4, "json_schema": ' + DEEP[:24 * 1500] + "{}" + "}" * 1500 + "}",
+])
+def test_constraints_that_are_none(server, body):
+    start = time.time()
+    if isinstance(body, str):
+        status, _, a = server.request("POST", "/completion", raw=body.encode())
+    else:
+        status, _, a = server.post("/completion", {"prompt": "a", "n_predict": 4, **body})
+    assert time.time() - start < 20
+    assert status in (200, 400), a
+    if "grammar" in body and "nothing" in body["grammar"]:
+        assert status == 400
+    assert server.ok("/completion", {"prompt": "a", "n_predict": 1})["stop"] is True
+
+
+def obeys(node):
+    return isinstance(node, dict) and isinstance(node["value"], int) and set(node) <= {"value", "left", "right"} and all(
+        node.get(k) is None or obeys(node[k]) for k in ("left", "right"))
+
+
+def test_a_recursive_schema_is_obeyed(server):
+    for seed in range(4):
+        a = server.ok("/completion", {"prompt": "tree", "n_predict": 200, "json_schema": TREE, "seed": seed,
+                                      "temperature": 1.5})
+        if a["stop_type"] == "eos":
+            assert obeys(json.loads(a["content"])), a["content"]
+
+
+def test_schemas_are_obeyed_in_streams_too(server):
+    schema = {"type": "object", "properties": {"a": {"enum": ["x", "y"]}, "b": {"type": "boolean"}}, "required": ["a", "b"],
+              "additionalProperties": False}
+    text = "".join(e["content"] for _, e in server.stream("/completion", {"prompt": "a", "n_predict": 60,
+                                                                          "json_schema": schema}))
+    assert set(json.loads(text)) == {"a", "b"}
+
+
+def test_clients_that_leave_at_random(server):
+    """At any time: before the answer, in it, with half a request. After all of it the server answers as before."""
+    rng = random.Random(1)
+    want = server.ok("/completion", {"prompt": "a b c", "n_predict": 20, "temperature": 0})["content"]
+    for _ in range(60):
+        body = json.dumps({"prompt": "a b " * rng.randrange(1, 200), "n_predict": rng.randrange(1, 400),
+                           "stream": rng.random() < 0.7}).encode()
+        head = f"POST /completion HTTP/1.1\r\nHost: a\r\nContent-Length: {len(body)}\r\n\r\n".encode()
+        data = head + body
+        s = socket.create_connection(("127.0.0.1", server.port))
+        s.sendall(data[: len(data) if rng.random() < 0.8 else rng.randrange(len(data))])
+        if rng.random() < 0.5:
+            s.settimeout(rng.random() * 0.05 + 0.001)
+            try:
+                s.recv(rng.randrange(1, 5000))
+            except OSError:
+                pass
+        s.close()
+    assert server.ok("/completion", {"prompt": "a b c", "n_predict": 20, "temperature": 0})["content"] == want
+    end = time.time() + 10
+    while any(x["is_processing"] for x in server.get("/slots")[2]) and time.time() < end:
+        time.sleep(0.05)
+    assert not any(x["is_processing"] for x in server.get("/slots")[2])
+
+
+def test_malformed_requests(server):
+    """Bytes of a good request changed at random; whatever comes back, the next good one is answered."""
+    rng = random.Random(2)
+    body = json.dumps({"prompt": "a", "n_predict": 1, "stop": ["b"], "logit_bias": [[1, 2.0]], "samplers": ["top_k"],
+                       "messages": [{"role": "user", "content": "a"}]}).encode()
+    for i in range(400):
+        changed = bytearray(body)
+        for _ in range(rng.randrange(1, 6)):
+            changed[rng.randrange(len(changed))] = rng.choice(b'{}[]",:0123456789.-+eE\\ntfu\x00\xff')
+        path = ("/completion", "/v1/chat/completions", "/v1/messages", "/tokenize", "/v1/responses")[i % 5]
+        status, _, a = server.request("POST", path, raw=bytes(changed))
+        assert status in (200, 400, 404, 500), (path, bytes(changed), a)
+        assert status != 500 or "input is not supported" in json.dumps(a), (path, bytes(changed), a)
+    assert server.ok("/completion", {"prompt": "a", "n_predict": 1})["stop"] is True
+
+
+def test_disk_that_takes_nothing(tmp_path):
+    """A slot can't be saved where there is no room; the slot is as it was, and the next try elsewhere works."""
+    with Server(tiny("llama-head32"), "-c", "512", "-np", "1", "--slot-save-path", "/dev/full") as s:
+        s.ok("/completion", {"prompt": "a b c", "n_predict": 4, "id_slot": 0})
+        assert s.post("/slots/0?action=save", {"filename": "x"})[0] in (400, 500)
+        assert s.ok("/completion", {"prompt": "a b c", "n_predict": 4, "id_slot": 0})["timings"]["cache_n"] > 0
+    with Server(tiny("llama-head32"), "-c", "512", "-np", "1", "--slot-save-path", tmp_path) as s:
+        s.ok("/completion", {"prompt": "a b c", "n_predict": 4, "id_slot": 0})
+        saved = s.ok("/slots/0?action=save", {"filename": "x"})
+        assert s.ok("/slots/0?action=erase", {})["n_erased"] == saved["n_saved"]
+        assert s.ok("/slots/0?action=restore", {"filename": "x"})["n_restored"] == saved["n_saved"]
+        assert s.ok("/completion", {"prompt": "a b c", "n_predict": 4, "id_slot": 0})["timings"]["prompt_n"] == 1
+        for name in ("../x", "/etc/passwd", "", ".x", "a/b"):
+            assert s.post("/slots/0?action=save", {"filename": name})[0] == 400
+        assert s.post("/slots/7?action=save", {"filename": "x"})[0] == 400
+        assert s.post("/slots/0?action=burn", {})[0] == 400
+        (tmp_path / "bad").write_bytes(b"not a slot")
+        status, _, a = s.post("/slots/0?action=restore", {"filename": "bad"})
+        assert status == 400 and "bad" in a["error"]["message"]
+
+
+def test_embeddings_are_asked_for():
+    with Server(tiny("llama-head32"), "-c", "512") as s:
+        status, _, a = s.post("/v1/embeddings", {"input": "a"})
+        assert status == 501 and "--embeddings" in a["error"]["message"]
+        assert s.post("/v1/rerank", {"query": "a", "documents": ["b"]})[0] == 501
