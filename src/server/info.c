@@ -84,7 +84,7 @@ void get_props(struct exchange *x)
     struct model *m = asked_model(x);
     if (!m)
         return;
-    if (!m->known) { /* never loaded yet: only then does this load it */
+    if (!atomic_load(&m->known)) { /* never loaded yet: only then does this load it */
         struct grappa_err err = {0};
         struct model *held = models_acquire(x->srv->models, m->name, &err);
         if (!held) {
@@ -119,7 +119,7 @@ static json_t *model_json(struct server *srv, struct model *m)
 {
     const struct model_info *i = &m->info;
     json_t *meta = json_null();
-    if (m->known)
+    if (atomic_load(&m->known))
         meta = json_pack("{s:i, s:I, s:I, s:i, s:I, s:I, s:s}", "n_vocab", i->n_vocab, "n_ctx",
                          (json_int_t)i->n_ctx, "n_ctx_train", (json_int_t)i->n_ctx_train, "n_embd", i->n_embd,
                          "n_params", (json_int_t)i->n_params, "size", (json_int_t)i->size, "ftype", i->type);
@@ -207,9 +207,9 @@ static void put_metric(struct buf *out, const char *type, const char *name, cons
 static void write_metrics(struct model *m, struct buf *out)
 {
     struct model_figures f;
-    model_figures(m, &f);
-    const struct grappa_engine_stats *s = &f.sum, before = m->scraped;
-    m->scraped = *s;
+    struct grappa_engine_stats before;
+    model_scrape(m, &f, &before);
+    const struct grappa_engine_stats *s = &f.sum;
     const struct {
         const char *type, *name, *help;
         double value;

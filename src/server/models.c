@@ -9,6 +9,7 @@
 
 #include <dirent.h>
 #include <errno.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -135,6 +136,19 @@ static uint64_t file_number(const struct grappa_file *f, const char *arch, const
     return 0;
 }
 
+/* What the template can do is found out by rendering with it; a file without one that works has no say here.
+ */
+static void learn_template(struct model *m)
+{
+    struct grappa_chat_params p = {.chat_template = m->all->p->chat_template,
+                                   .messages = "[{\"role\": \"user\", \"content\": \"a\"}]",
+                                   .add_generation_prompt = true};
+    struct grappa_chat *c = grappa_chat_new(m->v, &p, NULL);
+    const char *caps = c ? grappa_chat_caps(c) : NULL;
+    m->info.template_caps = caps ? json_loads(caps, 0, NULL) : NULL;
+    grappa_chat_free(c);
+}
+
 static void learn(struct model *m)
 {
     struct model_info *i = &m->info;
@@ -163,7 +177,8 @@ static void learn(struct model *m)
         if (grappa_vocab_is_eog(m->v, t))
             i->eog[i->n_eog++] = t;
     }
-    m->known = true;
+    learn_template(m);
+    atomic_store(&m->known, true);
 }
 
 /* ---- in and out of memory; the model is busy and the lock is not held ---- */
@@ -206,17 +221,29 @@ static void close_model(struct model *m)
     m->v = NULL;
 }
 
+/* A load goes on unless the server is told to end meanwhile. */
+static bool not_ending(float done, void *user)
+{
+    sigset_t pending;
+    (void)done;
+    (void)user;
+    return sigpending(&pending) != 0 ||
+           !(sigismember(&pending, SIGTERM) == 1 || sigismember(&pending, SIGINT) == 1);
+}
+
 static int open_model(struct model *m, struct grappa_err *err)
 {
     const struct server_params *p = m->all->p;
+    struct grappa_model_params params = p->model_params;
+    params.progress = not_ending;
     struct grappa_engine_params engine = p->engine;
     double start = clock_s();
-    m->m = grappa_model_load(m->path, &p->model_params, err);
+    m->m = grappa_model_load(m->path, &params, err);
     if (!m->m)
         return -1;
     m->v = grappa_model_vocab(m->m);
     if (p->model_draft) {
-        m->draft = grappa_model_load(p->model_draft, &p->model_params, err);
+        m->draft = grappa_model_load(p->model_draft, &params, err);
         if (!m->draft)
             goto failed;
         engine.draft = m->draft;
@@ -412,7 +439,7 @@ const char *model_state_name(struct model *m)
 
 /* ---- figures ---- */
 
-void model_figures(struct model *m, struct model_figures *out)
+void model_scrape(struct model *m, struct model_figures *out, struct grappa_engine_stats *before)
 {
     pthread_mutex_lock(&m->all->lock);
     *out = m->figures;
@@ -421,6 +448,8 @@ void model_figures(struct model *m, struct model_figures *out)
         grappa_engine_stats(m->e, &s);
         add_stats(&out->sum, &s);
     }
+    *before = m->scraped;
+    m->scraped = out->sum;
     pthread_mutex_unlock(&m->all->lock);
 }
 

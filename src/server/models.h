@@ -7,6 +7,7 @@
 
 #include <jansson.h>
 #include <pthread.h>
+#include <stdatomic.h>
 
 struct models;
 
@@ -16,7 +17,6 @@ enum model_state { MODEL_UNLOADED, MODEL_BUSY /* on its way in or out */, MODEL_
 struct model_figures {
     struct grappa_engine_stats sum;
     uint64_t n_tokens_max; /* longest sequence so far */
-    uint64_t busy;         /* slots at work, summed over steps */
 };
 
 /* What is said of a model also while it is not in memory. */
@@ -36,7 +36,7 @@ struct model {
     struct models *all;
     const char *name; /* shown in answers */
     char *path;
-    bool known; /* `info` is filled */
+    atomic_bool known; /* `info` is filled */
     struct model_info info;
     struct grappa_model *m, *draft; /* valid while acquired */
     struct grappa_engine *e;
@@ -71,8 +71,8 @@ int model_unload(struct model *m, struct grappa_err *err);
 
 /* Unloads what was idle for longer than sleep_idle_s. */
 void models_put_to_sleep(struct models *all);
-/* Figures up to now. */
-void model_figures(struct model *m, struct model_figures *out);
+/* Figures up to now, and as they were when this was last called. */
+void model_scrape(struct model *m, struct model_figures *now, struct grappa_engine_stats *before);
 /* A sequence of n tokens ran in the model. */
 void model_note_length(struct model *m, uint64_t n);
 

@@ -250,7 +250,7 @@ static json_t *to_chat(const json_t *body, struct grappa_err *err)
 struct state { /* of a stream */
     bool created;
     int n_events;
-    int n_items;                   /* items begun */
+    int n_items;                      /* items begun */
     int thought_at, text_at, call_at; /* their places among the items, behind 0; 0: not begun */
     char response[64], thought[64], message[64], call[80];
 };
@@ -413,8 +413,9 @@ static void add_call_begin(json_t *list, struct state *s, const struct grappa_de
 {
     s->call_at = ++s->n_items;
     snprintf(s->call, sizeof s->call, "fc_%.64s", d->id ? d->id : "");
-    add_at(list, s, "response.output_item.added", s->call_at, false,
-           json_pack("{s:o}", "item", call_item(d->id ? d->id : "", d->name ? d->name : "", "", "in_progress")));
+    add_at(
+        list, s, "response.output_item.added", s->call_at, false,
+        json_pack("{s:o}", "item", call_item(d->id ? d->id : "", d->name ? d->name : "", "", "in_progress")));
 }
 
 static void add_deltas(struct part *p, json_t *list)
@@ -486,8 +487,8 @@ static void add_done_items(struct part *p, json_t *list, const json_t *output)
         if (says(item, "type", "message")) {
             json_t *content = json_array_get(json_object_get(item, "content"), 0);
             add_at(list, s, "response.output_text.done", at, true,
-                   json_pack("{s:s, s:O, s:[]}", "item_id", s->message, "text", json_object_get(content, "text"),
-                             "logprobs"));
+                   json_pack("{s:s, s:O, s:[]}", "item_id", s->message, "text",
+                             json_object_get(content, "text"), "logprobs"));
             add_at(list, s, "response.content_part.done", at, true,
                    json_pack("{s:s, s:O}", "item_id", s->message, "part", content));
         } else if (says(item, "type", "function_call")) {
