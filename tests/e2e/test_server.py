@@ -4,6 +4,8 @@ import pytest
 from cli_tools import tiny
 from server_tools import Server
 
+pytestmark = pytest.mark.sanitize
+
 
 @pytest.fixture(scope="module")
 def server():
