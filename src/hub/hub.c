@@ -399,10 +399,10 @@ static int get_from_cache(struct listing *l, struct buf *path, struct err *err)
     if (l->p->file) {
         for (size_t i = 0; i < names.n; i++)
             chosen = strcmp(names.v[i], l->p->file) == 0 ? (int)i : chosen;
-    } else {
+    } else if (names.n) {
         chosen = hub_choose((const char *const *)names.v, names.n, l->quant);
     }
-    if (chosen >= 0)
+    if (chosen >= 0 && names.v)
         buf_printf(path, "%s/%s", root, names.v[chosen]);
     else
         err_set(err, ERR_IO, "%s%s%s is not in the cache", l->repo, *l->quant ? ":" : "", l->quant);

@@ -73,7 +73,7 @@ static int open_address(const struct addrinfo *a, bool reuse_port, bool several)
 
 static uint16_t port_of(int fd)
 {
-    struct sockaddr_storage a;
+    struct sockaddr_storage a = {0};
     socklen_t n = sizeof a;
     if (getsockname(fd, (struct sockaddr *)&a, &n))
         return 0;

@@ -33,7 +33,7 @@ static void add_model(struct models *all, const char *name, const char *path)
     m->name = xstrdup(name);
     m->path = xstrdup(path);
     m->bytes = stat(path, &st) == 0 ? (uint64_t)st.st_size : 0;
-    all->list = xrealloc(all->list, (all->n + 1) * sizeof *all->list);
+    all->list = xrealloc(all->list, (all->n + 1) * sizeof(struct model *));
     all->list[all->n++] = m;
 }
 
@@ -109,7 +109,7 @@ struct models *models_new(const struct server_params *p, struct grappa_err *err)
         return NULL;
     }
     if (all->n)
-        qsort(all->list, all->n, sizeof *all->list, by_name);
+        qsort(all->list, all->n, sizeof(struct model *), by_name);
     return all;
 }
 
