@@ -180,6 +180,7 @@ static int set_chats(struct serving *s, const struct options *o, struct grappa_e
     p->enable_thinking = strcmp(o->reasoning, "on") == 0 ? 1 : strcmp(o->reasoning, "off") == 0 ? -1 : 0;
     p->think_budget = o->reasoning_budget;
     p->spm_infill = o->spm_infill;
+    p->infill_batch = (int32_t)(o->n_batch < INT32_MAX ? o->n_batch : INT32_MAX);
     return 0;
 }
 

@@ -68,6 +68,7 @@ struct server_params {
     int enable_thinking; /* 0: as the template has it, 1, -1 */
     int32_t think_budget;
     bool spm_infill;
+    int32_t infill_batch; /* tokens of prefix and suffix together */
 };
 
 /* Returns once a signal (SIGINT, SIGTERM) has ended it and all is cleaned up. The signals must be blocked in

@@ -138,3 +138,25 @@ def test_embeddings_are_asked_for():
         status, _, a = s.post("/v1/embeddings", {"input": "a"})
         assert status == 501 and "--embeddings" in a["error"]["message"]
         assert s.post("/v1/rerank", {"query": "a", "documents": ["b"]})[0] == 501
+
+
+def test_infill():
+    ids = {"pre": 10, "suf": 11, "mid": 12}
+    keys = ",".join(f"tokenizer.ggml.fim_{k}_token_id=int:{v}" for k, v in ids.items())
+    with Server(tiny("llama-head32"), "-c", "512", "-b", "128", "--override-kv", keys) as s:
+        body = {"input_prefix": "a b", "input_suffix": " c", "prompt": "d", "n_predict": 4, "return_tokens": True}
+        a = s.ok("/infill", body)
+        pieces = [t["piece"] for t in s.ok("/tokenize", {"content": list(ids.values()), "with_pieces": True})["tokens"]]
+        assert a["stop"] is True and len(a["tokens"]) <= 4
+        at = [a["prompt"].find(str(p)) for p in pieces]
+        assert at == sorted(at) or -1 in at
+        for name in ("input_prefix", "input_suffix"):
+            status, _, b = s.post("/infill", {k: v for k, v in body.items() if k != name})
+            assert status == 400 and name in b["error"]["message"]
+        assert s.post("/infill", {**body, "input_extra": "x"})[0] == 400
+        assert s.post("/infill", {**body, "input_extra": [{"filename": "f"}]})[0] == 400
+        more = s.ok("/infill", {**body, "input_extra": [{"filename": "f.py", "text": "x y"}]})
+        assert more["tokens_evaluated"] > a["tokens_evaluated"]
+    with Server(tiny("llama-head32"), "-c", "512") as s:
+        status, _, a = s.post("/infill", body)
+        assert status == 501 and "prefix token is missing" in a["error"]["message"]
