@@ -186,7 +186,7 @@ static void make_slots(struct grappa_engine *e)
     size_t n = e->params.n_slots, blocks = (size_t)e->ctx->kv.n_blocks;
     e->n_slots = (int32_t)n;
     e->slots = xcalloc(n, sizeof *e->slots);
-    e->line = xcalloc(n, sizeof *e->line);
+    e->line = xcalloc(n, sizeof *e->line); /* NOLINT(bugprone-sizeof-expression): of pointers */
     e->shown_slots = xcalloc(n, sizeof *e->shown_slots);
     for (size_t i = 0; i < n; i++) {
         e->slots[i].id = (int32_t)i;
@@ -199,7 +199,7 @@ static void make_slots(struct grappa_engine *e)
     t->token = xcalloc((size_t)t->room, sizeof *t->token);
     t->seq = xcalloc((size_t)t->room, sizeof *t->seq);
     t->logits = xcalloc((size_t)t->room, sizeof *t->logits);
-    t->parts = xcalloc(n, sizeof *t->parts);
+    t->parts = xcalloc(n, sizeof *t->parts); /* NOLINT(bugprone-sizeof-expression): of pointers */
 }
 
 struct grappa_engine *grappa_engine_new(struct grappa_model *m, const struct grappa_engine_params *params,

@@ -16,6 +16,7 @@ static float log_sum(const float *logits, int32_t n)
         max = logits[i] > max ? logits[i] : max;
     for (int32_t i = 0; i < n; i++)
         sum += (double)expf(logits[i] - max);
+    /* cppcheck-suppress invalidFunctionArg ; n > 0, so the sum is at least 1 */
     return max + (float)log(sum);
 }
 

@@ -200,6 +200,8 @@ static void share_budget(const struct grappa_engine *e, int32_t n, int32_t budge
             if (line[i]->share == 0 && (!least || left(line[i]) < left(least)))
                 least = line[i];
         }
+        if (!least)
+            break;
         budget -= take(e, least, budget);
     }
     take(e, line[0], budget);

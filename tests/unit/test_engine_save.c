@@ -6,6 +6,7 @@
 #include "engine/context.h"
 #include "quant/quant.h"
 
+#include <dirent.h>
 #include <fcntl.h>
 #include <setjmp.h>
 #include <signal.h>
@@ -34,8 +35,10 @@ static void open_context(const char *file)
 {
     struct grappa_err err;
     model = grappa_model_load(file, NULL, &err);
-    if (!model)
+    if (!model) {
         fail_msg("%s", err.text);
+        return;
+    }
     fake_n_vocab = (int32_t)model->arch->h.n_vocab;
     ctx = grappa_context_new(model, &(struct grappa_context_params){.n_ctx = 256, .n_seq_max = 2}, &err);
     if (!ctx)
@@ -63,10 +66,13 @@ static int make_folder(void **state)
 static int remove_folder(void **state)
 {
     (void)state;
-    char command[128];
     close_context();
-    snprintf(command, sizeof command, "rm -r %s", folder);
-    return system(command);
+    DIR *d = opendir(folder);
+    for (struct dirent *f; d && (f = readdir(d));) /* who was killed left something beside */
+        unlinkat(dirfd(d), f->d_name, 0);
+    if (d)
+        closedir(d);
+    return rmdir(folder);
 }
 
 /* A text onto a sequence, in two pieces. Returns the last token's logits. */
