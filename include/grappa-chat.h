@@ -43,6 +43,9 @@ struct grappa_chat_params {
 
 struct grappa_chat;
 
+/* Whether this is a built-in template's name, or a template's source that compiles; -1 and the reason if not. */
+int grappa_chat_template_check(const char *name_or_source, struct grappa_err *err);
+
 /* NULL on failure: http_status 400 for what is wrong with the conversation, with the template's own words where it
  * refused. */
 struct grappa_chat *grappa_chat_new(const struct grappa_vocab *v, const struct grappa_chat_params *params,

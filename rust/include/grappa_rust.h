@@ -45,10 +45,22 @@ struct grappa_jinja *grappa_jinja_new(struct grappa_jinja_text source, char *err
 void grappa_jinja_free(struct grappa_jinja *t);
 
 /* Hands the output to `write` in pieces, also pieces of a render that fails later. `fuel` bounds the work:
- * about one unit for each instruction, and one for each 64 bytes that are made. */
+ * about one unit for each instruction, and one for each 64 bytes that are made. `now`:
+ * seconds since 1970 for strftime_now, 0: the clock. */
 enum grappa_jinja_status grappa_jinja_render(const struct grappa_jinja *t,
                                              const struct grappa_jinja_var *vars, size_t n_vars,
-                                             uint64_t fuel, bool (*write)(void *ctx, const char *p, size_t n),
+                                             uint64_t fuel, int64_t now, bool (*write)(void *ctx, const char *p, size_t n),
                                              void *ctx, char *error, size_t error_size);
+
+/* What a template can do, as llama.cpp finds it out: by rendering small conversations. */
+struct grappa_jinja_caps {
+    bool tools, tool_calls, system_role, parallel_tool_calls;
+    bool preserve_reasoning;             /* shows reasoning of earlier turns if asked to */
+    bool reasoning_effort;               /* looks at that variable */
+    bool string_content, typed_content;  /* content as a text, as a list of parts */
+    bool object_arguments;               /* wants the arguments of a call as an object, not as JSON text */
+};
+/* False: it couldn't be found out. */
+bool grappa_jinja_caps(const struct grappa_jinja *t, struct grappa_jinja_caps *out);
 
 #endif

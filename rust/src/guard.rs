@@ -10,6 +10,7 @@
 //! The filter goes into the compiled instructions; that part of minijinja is open, if not stable, and the version
 //! is pinned.
 
+use crate::{caps, python};
 use minijinja::machinery::{Instruction, Instructions};
 use minijinja::value::{DynObject, ValueKind};
 use minijinja::{Error, ErrorKind, State, Value};
@@ -32,7 +33,9 @@ fn weigh(state: &State, value: &Value, depth: usize) -> Result<Value, Error> {
         return Ok(value.clone());
     }
     let mut walk = Walk { state, nodes: 0 };
+    let quiet = caps::quiet();
     walk.value(value, depth)?;
+    drop(quiet);
     state.consume_fuel((walk.nodes / NODES_PER_FUEL) as u64)?;
     if value.kind() == ValueKind::Iterable {
         return Ok(value.try_iter()?.checked().collect::<Result<Vec<_>, _>>()?.into());
@@ -81,10 +84,11 @@ fn is_namespace(object: &DynObject) -> bool {
     object.type_name().ends_with("::Namespace")
 }
 
-/// The same instructions, with the filter where it is needed.
-pub fn guarded<'a>(old: &Instructions<'a>) -> Instructions<'a> {
+/// The same instructions, with the filter where it is needed, and if `watched` with the checks of caps.rs.
+pub fn guarded<'a>(old: &Instructions<'a>, watched: bool) -> Instructions<'a> {
     let weigh = |filter| Instruction::ApplyFilter(filter, Some(1), !0);
     let mut new = Instructions::new(old.name(), old.source());
+    let lists_change = python::changes_lists(old);
     let mut end = 0;
     let mut moved = Vec::new(); // by old index: the new one
     for i in 0.. {
@@ -98,9 +102,18 @@ pub fn guarded<'a>(old: &Instructions<'a>) -> Instructions<'a> {
         if begins_store(old, i) {
             add(weigh(WEIGH_INNER));
         }
-        add(instruction.clone());
+        python::before(instruction).into_iter().for_each(&mut add);
+        if watched {
+            caps::watch_before(instruction).map(&mut add);
+            add(caps::watch_instead(instruction));
+        } else {
+            add(instruction.clone());
+        }
         if makes_value(instruction) {
             add(weigh(WEIGH));
+        }
+        if lists_change {
+            python::after(instruction).map(&mut add);
         }
     }
     for i in 0..end {

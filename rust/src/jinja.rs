@@ -2,7 +2,7 @@
 //! filters and functions, Python's methods on strings and dicts.
 
 use crate::python_json::{float_repr, tojson};
-use crate::{guard, methods, source};
+use crate::{caps, guard, methods, python, source};
 use minijinja::machinery::{eval, make_string_output, parse as parse_template, CodeGenerator, Instructions};
 use minijinja::syntax::SyntaxConfig;
 use minijinja::value::{Value, ValueKind};
@@ -36,9 +36,14 @@ impl Failure {
 
 /// The template's variables.
 #[derive(Default)]
-pub struct Context(Vec<(String, Value)>);
+pub struct Context(Vec<(String, Value)>, Option<Value>);
 
 impl Context {
+    /// The variables are the items of this object.
+    pub fn of(object: Value) -> Context {
+        Context(Vec::new(), Some(object))
+    }
+
     pub fn add_text(&mut self, name: &str, text: &[u8]) {
         self.0.push((name.into(), String::from_utf8_lossy(text).into_owned().into()));
     }
@@ -84,16 +89,25 @@ const STACK_PER_BYTE: usize = 2 << 10;
 
 impl Template {
     pub fn new(source: &str) -> Result<Template, String> {
-        let source = source::prepare(source)?;
+        Template::prepared(source::prepare(source)?, false)
+    }
+
+    /// The same template with checks for what it looks at (caps.rs).
+    pub fn watched(&self) -> Result<Template, String> {
+        // SAFETY: `source` lives as long as the template.
+        Template::prepared(unsafe { (*self.source).to_string() }, true)
+    }
+
+    fn prepared(source: String, watched: bool) -> Result<Template, String> {
         std::thread::scope(|scope| {
             let thread = std::thread::Builder::new().stack_size(STACK + STACK_PER_BYTE * source.len());
             let compiler =
-                thread.spawn_scoped(scope, || Template::compile(&source)).map_err(|e| e.to_string())?;
+                thread.spawn_scoped(scope, || Template::compile(&source, watched)).map_err(|e| e.to_string())?;
             compiler.join().unwrap_or_else(|_| Err("internal error in the template parser".into()))
         })
     }
 
-    fn compile(source: &str) -> Result<Template, String> {
+    fn compile(source: &str, watched: bool) -> Result<Template, String> {
         let mut env = Environment::new();
         env.set_unknown_method_callback(methods::call);
         env.set_formatter(print);
@@ -102,8 +116,11 @@ impl Template {
         env.add_test("iterable", is_iterable);
         env.add_test("sequence", is_sequence);
         env.add_function("raise_exception", raise_exception);
-        env.add_function("strftime_now", strftime_now);
         guard::add_filters(&mut env);
+        python::add_filters(&mut env);
+        if watched {
+            caps::add_filters(&mut env);
+        }
         let syntax = SyntaxConfig::builder().trim_blocks(true).lstrip_blocks(true).build();
         let syntax = syntax.map_err(|e| e.to_string())?;
         let source = Box::into_raw(source.to_string().into_boxed_str());
@@ -113,7 +130,7 @@ impl Template {
             Ok(statement) => {
                 let mut generator = CodeGenerator::new(NAME, text);
                 generator.compile_stmt(&statement);
-                let instructions = guard::guarded(&generator.finish().0);
+                let instructions = guard::guarded(&generator.finish().0, watched);
                 Ok(Template { instructions, env, source })
             }
             Err(e) => {
@@ -129,11 +146,13 @@ impl Template {
         &self,
         context: Context,
         fuel: u64,
+        now: i64,
         write: &mut dyn FnMut(&[u8]) -> bool,
     ) -> Result<(), Failure> {
         let mut env = self.env.clone();
         env.set_fuel(Some(fuel));
-        let vars = Value::from_pairs(context.0);
+        env.add_function("strftime_now", move |format: &str| strftime(format, now));
+        let vars = context.1.unwrap_or_else(|| Value::from_pairs(context.0));
         let mut text = String::new();
         let mut out = make_string_output(&mut text);
         eval(&env, &self.instructions, vars, &BTreeMap::new(), &mut out, AutoEscape::None)
@@ -192,8 +211,8 @@ fn raise_exception(message: &Value) -> Result<Value, Error> {
     Err(Error::new(ErrorKind::InvalidOperation, message.to_string()).with_source(Raised))
 }
 
-/// Local time in `format`. The C library does it; `struct tm` is opaque here, and smaller than this everywhere.
-fn strftime_now(format: &str) -> Result<String, Error> {
+/// Local time in `format`; 0: now. The C library does it; `struct tm` is opaque here, and smaller than this everywhere.
+fn strftime(format: &str, at: i64) -> Result<String, Error> {
     extern "C" {
         fn time(at: *mut c_void) -> i64;
         fn localtime_r(at: *const i64, tm: *mut c_void) -> *mut c_void;
@@ -204,7 +223,7 @@ fn strftime_now(format: &str) -> Result<String, Error> {
     let mut tm = [0u64; 32];
     let mut out = [0u8; 1024];
     let n = unsafe {
-        let now = time(std::ptr::null_mut());
+        let now = if at == 0 { time(std::ptr::null_mut()) } else { at };
         localtime_r(&now, tm.as_mut_ptr().cast());
         strftime(out.as_mut_ptr().cast(), out.len(), format.as_ptr(), tm.as_ptr().cast())
     };

@@ -5,10 +5,12 @@
 //! of Hugging Face's `apply_chat_template`, lives in `jinja.rs`; bounds for hostile
 //! templates in `guard.rs`.
 
+mod caps;
 mod constraint;
 mod guard;
 mod jinja;
 mod methods;
+mod python;
 mod python_json;
 mod source;
 
@@ -121,6 +123,7 @@ pub unsafe extern "C" fn grappa_jinja_render(
     vars: *const Var,
     n_vars: usize,
     fuel: u64,
+    now: i64,
     write: Write,
     ctx: *mut c_void,
     error: *mut c_char,
@@ -138,7 +141,7 @@ pub unsafe extern "C" fn grappa_jinja_render(
                 _ => context.add_fields(&name, text)?,
             }
         }
-        (*t).render(context, fuel, &mut |piece: &[u8]| write(ctx, piece.as_ptr().cast(), piece.len()))
+        (*t).render(context, fuel, now, &mut |piece: &[u8]| write(ctx, piece.as_ptr().cast(), piece.len()))
     });
     match outcome {
         Some(Ok(())) => OK,
@@ -150,5 +153,18 @@ pub unsafe extern "C" fn grappa_jinja_render(
             put_error("internal error in the template engine", error, error_size);
             INTERNAL
         }
+    }
+}
+
+/// # Safety
+/// As in the C header.
+#[no_mangle]
+pub unsafe extern "C" fn grappa_jinja_caps(t: *const Template, out: *mut caps::Caps) -> bool {
+    match guarded(|| caps::of(&*t)) {
+        Some(Some(found)) => {
+            *out = found;
+            true
+        }
+        _ => false,
     }
 }

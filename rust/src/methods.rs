@@ -13,7 +13,21 @@ pub fn call(state: &mut State, value: &Value, method: &str, args: &[Value]) -> R
             return result;
         }
     }
+    if value.is_undefined() {
+        if let Some(nothing) = method_of_nothing(method) {
+            return Ok(nothing);
+        }
+    }
     unknown_method_callback(state, value, method, args)
+}
+
+/// llama.cpp lets these be called on what is undefined; in Python they fail.
+fn method_of_nothing(method: &str) -> Option<Value> {
+    match method {
+        "items" => Some(Vec::<Value>::new().into()),
+        "lower" | "capitalize" | "replace" => Some("".into()),
+        _ => None,
+    }
 }
 
 fn string_method(text: &str, method: &str, args: &[Value]) -> Option<Result<Value, Error>> {

@@ -19,7 +19,7 @@ struct Style {
 pub fn tojson(state: &State, value: &Value, args: Rest<ValueOrKwargs>) -> Result<String, Error> {
     let style = style_of(&args.into_values())?;
     let mut writer = Writer { state, style, out: String::new(), charged: 0 };
-    writer.value(value, 0)?;
+    crate::caps::whole(|| writer.value(value, 0))?;
     Ok(writer.out)
 }
 

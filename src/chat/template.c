@@ -84,7 +84,7 @@ static struct grappa_jinja_var var(const char *name, enum grappa_jinja_kind kind
 }
 
 int chat_template_render(const struct chat_template *t, struct str messages_json, struct str extra_json,
-                         bool add_generation_prompt, struct buf *out, struct err *err)
+                         bool add_generation_prompt, int64_t now, struct buf *out, struct err *err)
 {
     /* Hugging Face passes tools and documents always, so templates may test them for none. */
     struct grappa_jinja_var vars[] = {
@@ -101,7 +101,7 @@ int chat_template_render(const struct chat_template *t, struct str messages_json
     struct sink sink = {out, out->n};
     char why[sizeof err->text];
     enum grappa_jinja_status status =
-        grappa_jinja_render(t->jinja, vars, n, fuel, sink_write, &sink, why, sizeof why);
+        grappa_jinja_render(t->jinja, vars, n, fuel, now, sink_write, &sink, why, sizeof why);
     if (status == GRAPPA_JINJA_OK)
         return 0;
     if (out->n > sink.start) {
@@ -109,4 +109,39 @@ int chat_template_render(const struct chat_template *t, struct str messages_json
         out->p[out->n] = '\0';
     }
     return err_set(err, outcomes[status].code, "%s%s", outcomes[status].prefix, why);
+}
+
+struct chat_caps chat_template_caps(const struct chat_template *t)
+{
+    struct grappa_jinja_caps found;
+    if (!grappa_jinja_caps(t->jinja, &found))
+        return (struct chat_caps){.system_role = true, .string_content = true};
+    return (struct chat_caps){
+        .tools = found.tools,
+        .tool_calls = found.tool_calls,
+        .system_role = found.system_role,
+        .parallel_tool_calls = found.parallel_tool_calls,
+        .preserve_reasoning = found.preserve_reasoning,
+        .reasoning_effort = found.reasoning_effort,
+        .string_content = found.string_content,
+        .typed_content = found.typed_content,
+        .object_arguments = found.object_arguments,
+    };
+}
+
+void chat_caps_json(const struct chat_caps *caps, struct buf *out)
+{
+    const struct {
+        const char *name;
+        bool value;
+    } rows[] = {
+        {"object_arguments", caps->object_arguments},     {"parallel_tool_calls", caps->parallel_tool_calls},
+        {"preserve_reasoning", caps->preserve_reasoning}, {"reasoning_effort", caps->reasoning_effort},
+        {"string_content", caps->string_content},         {"system_role", caps->system_role},
+        {"tool_calls", caps->tool_calls},                 {"tools", caps->tools},
+        {"typed_content", caps->typed_content},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++)
+        buf_printf(out, "%s\"supports_%s\": %s", i ? ", " : "{", rows[i].name, rows[i].value ? "true" : "false");
+    buf_putc(out, '}');
 }

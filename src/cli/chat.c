@@ -1,61 +1,185 @@
 /* A conversation: messages in, the whole of it through the model's template for every turn. What the context
- * already holds of it is not computed again (session.c). */
+ * already holds of it is not computed again (session.c). What the model writes is taken apart as it comes: the answer
+ * goes to stdout, thoughts to stderr, calls of tools are shown as such, and their results are asked for. */
 #include "cli/chat.h"
 
+#include "base/utf8.h"
+#include "cli/chat_state.h"
 #include "cli/common.h"
-#include "cli/line.h"
 
+#include <grappa-chat.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-struct chat {
-    struct session *s;
-    struct grappa_message *messages; /* contents are owned */
-    size_t n, size;
-    struct buf template; /* from the options; empty: the file's */
-    struct line_reader *reader;
+/* ---- messages ---- */
+
+json_t *chat_text(struct str text)
+{
+    struct buf b = {0};
+    for (size_t i = 0, n; i < text.n; i += n) {
+        n = utf8_len(text.p + i, text.n - i);
+        if (n)
+            buf_add(&b, text.p + i, n);
+        else
+            buf_put_utf8(&b, 0xFFFD);
+        n += n == 0;
+    }
+    json_t *value = json_stringn(b.n ? b.p : "", b.n);
+    buf_release(&b);
+    return value;
+}
+
+void chat_add(struct chat *c, const char *role, struct str content)
+{
+    json_array_append_new(c->messages, json_pack("{s:s, s:o}", "role", role, "content", chat_text(content)));
+}
+
+void chat_keep(struct chat *c, size_t n)
+{
+    while (json_array_size(c->messages) > n)
+        json_array_remove(c->messages, json_array_size(c->messages) - 1);
+}
+
+static bool is_role(const json_t *message, const char *role)
+{
+    const char *is = json_string_value(json_object_get(message, "role"));
+    return is && strcmp(is, role) == 0;
+}
+
+json_t *chat_system(const struct chat *c)
+{
+    json_t *first = json_array_get(c->messages, 0);
+    return is_role(first, "system") ? first : NULL;
+}
+
+json_t *chat_open_call(const struct chat *c)
+{
+    size_t n = json_array_size(c->messages), i = n;
+    while (i && is_role(json_array_get(c->messages, i - 1), "tool"))
+        i--;
+    return i ? json_array_get(json_object_get(json_array_get(c->messages, i - 1), "tool_calls"), n - i) : NULL;
+}
+
+/* ---- what the model writes ---- */
+
+struct answer {
+    struct chat *c;
+    struct grappa_chat_parser *parser;
+    enum grappa_delta_type last; /* what was shown last */
+    bool any, in_call;
 };
 
-static void add_message(struct chat *c, const char *role, struct str content)
+#define DIM   "\033[2m"
+#define CALL  "\033[36m"
+#define PLAIN "\033[0m"
+
+static bool color(const struct answer *a, const char *code)
 {
-    if (c->n == c->size) {
-        c->size = 2 * c->size + 8;
-        c->messages = xrealloc(c->messages, c->size * sizeof *c->messages);
+    return !a->c->colors || out_text(code, strlen(code));
+}
+
+/* Thoughts go to stderr; there they are dim. */
+static void show_thought(const struct answer *a, const struct grappa_delta *d)
+{
+    bool colors = a->c->colors && isatty(STDERR_FILENO);
+    fprintf(stderr, "%s%.*s%s", colors ? DIM : "", (int)d->n_text, d->text, colors ? PLAIN : "");
+}
+
+static bool end_call(struct answer *a)
+{
+    bool was = a->in_call;
+    a->in_call = false;
+    return !was || (out_text(")", 1) && color(a, PLAIN));
+}
+
+static bool begin_call(struct answer *a, const struct grappa_delta *d)
+{
+    bool ok = end_call(a) && (!a->any || a->last == GRAPPA_DELTA_REASONING || out_text("\n", 1));
+    a->in_call = true;
+    return ok && color(a, CALL) && out_text(d->name, strlen(d->name)) && out_text("(", 1);
+}
+
+static bool show(struct answer *a, const struct grappa_delta *d)
+{
+    bool ok = true;
+    if (a->any && a->last == GRAPPA_DELTA_REASONING && d->type != GRAPPA_DELTA_REASONING)
+        fputs("\n\n", stderr);
+    if (d->type == GRAPPA_DELTA_REASONING)
+        show_thought(a, d);
+    else if (d->type == GRAPPA_DELTA_TOOL)
+        ok = begin_call(a, d);
+    else
+        ok = out_text(d->text, d->n_text);
+    a->last = d->type;
+    a->any = true;
+    return ok;
+}
+
+static bool take(struct answer *a, struct str text, bool last)
+{
+    const struct grappa_delta *deltas;
+    size_t n = grappa_chat_parser_add(a->parser, text.p, text.n, last, &deltas);
+    for (size_t i = 0; i < n; i++) {
+        if (!show(a, &deltas[i]))
+            return false;
     }
-    char *copy = xmalloc(content.n + 1);
-    if (content.n)
-        memcpy(copy, content.p, content.n);
-    copy[content.n] = '\0';
-    c->messages[c->n++] = (struct grappa_message){role, copy};
+    return !last || end_call(a);
 }
 
-static void drop_messages(struct chat *c, size_t keep)
+static bool take_more(void *user, struct str text)
 {
-    while (c->n > keep)
-        free((char *)c->messages[--c->n].content);
-}
-
-static size_t n_system_messages(const struct chat *c)
-{
-    return c->n && strcmp(c->messages[0].role, "system") == 0;
+    return take(user, text, false);
 }
 
 /* ---- a turn ---- */
 
-static grappa_token *render(struct chat *c, bool for_answer, size_t *n, struct grappa_err *err)
+/* llama-completion writes all of the text as it is. */
+static bool is_raw(const struct chat *c)
 {
-    const char *template = c->template.n ? c->template.p : NULL;
+    return strcmp(c->s->o->called_as, "llama-completion") == 0;
+}
+
+static int word_index(const char *words, const char *word)
+{
+    int i = 0;
+    for (const char *w = words; *w && strncmp(w, word, strlen(word)) != 0; w += strcspn(w, "|"), w += *w == '|')
+        i++;
+    return i;
+}
+
+static struct grappa_chat *converse(struct chat *c, bool for_answer, struct grappa_err *err)
+{
+    const struct options *o = c->s->o;
+    static const int thinking[] = {1, -1, 0};
+    char *messages = json_dumps(c->messages, JSON_COMPACT);
+    struct grappa_chat_params p = {
+        .chat_template = c->template.n ? c->template.p : NULL,
+        .messages = messages,
+        .tools = c->tools.n && !is_raw(c) ? c->tools.p : NULL,
+        .template_kwargs = o->chat_template_kwargs,
+        .parallel_tool_calls = true,
+        .add_generation_prompt = for_answer,
+        .continue_final = -1,
+        .reasoning_format = is_raw(c) ? GRAPPA_REASONING_NONE
+                                      : (enum grappa_reasoning_format)word_index("auto|none|deepseek|deepseek-legacy",
+                                                                                 o->reasoning_format),
+        .enable_thinking = thinking[word_index("on|off|auto", o->reasoning)],
+    };
+    struct grappa_chat *made = NULL;
+    if (messages)
+        made = grappa_chat_new(c->s->vocab, &p, err);
+    else
+        cli_error(err, 1, "out of memory");
+    free(messages);
+    return made;
+}
+
+static grappa_token *prompt_of(struct chat *c, const struct grappa_chat *chat, size_t *n, struct grappa_err *err)
+{
     size_t len;
-    char *prompt = grappa_chat_apply(c->s->vocab, template, c->messages, c->n, for_answer, &len, err);
-    if (!prompt)
-        return NULL;
-    grappa_token *tokens = tokenize(c->s->vocab, prompt, len, true, true, n, err);
-    free(prompt);
-    /* Many templates write the BOS that the tokenizer adds too. */
-    if (tokens && *n >= 2 && tokens[0] == tokens[1] && tokens[0] == grappa_vocab_bos(c->s->vocab))
-        memmove(tokens, tokens + 1, --*n * sizeof *tokens);
-    return tokens;
+    const char *prompt = grappa_chat_prompt(chat, &len);
+    return tokenize(c->s->vocab, prompt, len, true, true, n, err);
 }
 
 /* How much of the prompt the next one will begin with: the messages, but perhaps not what asks for an answer,
@@ -63,63 +187,99 @@ static grappa_token *render(struct chat *c, bool for_answer, size_t *n, struct g
 static size_t lasting_part(struct chat *c, const grappa_token *prompt, size_t n)
 {
     size_t n_messages = 0, same = 0;
-    grappa_token *messages = render(c, false, &n_messages, NULL);
+    struct grappa_chat *chat = converse(c, false, NULL);
+    grappa_token *messages = chat ? prompt_of(c, chat, &n_messages, NULL) : NULL;
     while (messages && same < n && same < n_messages && messages[same] == prompt[same])
         same++;
     free(messages);
+    grappa_chat_free(chat);
     return same;
+}
+
+/* Text to messages: what the parser made of it. */
+static void add_answer(struct chat *c, struct answer *a, struct str text)
+{
+    size_t len;
+    const char *message = a->parser ? grappa_chat_parser_message(a->parser, &len) : NULL;
+    json_t *value = message ? json_loadb(message, len, JSON_ALLOW_NUL, NULL) : NULL;
+    if (value)
+        json_array_append_new(c->messages, value);
+    else
+        chat_add(c, "assistant", text);
+}
+
+static int write_answer(struct chat *c, struct grappa_chat *chat, bool echo, struct answer *a, struct buf *text,
+                        enum ending *ending, struct grappa_err *err)
+{
+    struct session_turn turn = {0};
+    size_t n = 0;
+    grappa_token *tokens = prompt_of(c, chat, &n, err);
+    int status = tokens ? 0 : -1;
+    if (tokens && c->s->o->verbose_prompt)
+        show_tokens(c->s->vocab, tokens, n);
+    if (tokens)
+        c->s->n_lasting = grappa_model_is_recurrent(c->s->model) ? lasting_part(c, tokens, n) : 0;
+    turn.n_stops = grappa_chat_stops(chat, &turn.stops);
+    if (!is_raw(c)) {
+        turn.write = take_more;
+        turn.user = a;
+        turn.n_preserved = grappa_chat_preserved(chat, &turn.preserved);
+        a->parser = grappa_chat_parser_new(chat, err);
+        status = a->parser ? status : -1;
+    }
+    if (status == 0)
+        status = session_write(c->s, tokens, n, echo, &turn, text, ending, err);
+    if (a->parser && *ending != END_OUTPUT && !take(a, (struct str){"", 0}, true))
+        *ending = END_OUTPUT;
+    free(tokens);
+    return status;
 }
 
 /* The answer to the messages so far, which then is one of them. A question without one is taken back. */
 static int answer(struct chat *c, bool echo, enum ending *ending, struct grappa_err *err)
 {
     struct buf text = {0};
-    size_t n = 0;
-    grappa_token *tokens = render(c, true, &n, err);
-    int status = tokens ? 0 : -1;
-    if (tokens && c->s->o->verbose_prompt)
-        show_tokens(c->s->vocab, tokens, n);
-    if (tokens)
-        c->s->n_lasting = grappa_model_is_recurrent(c->s->model) ? lasting_part(c, tokens, n) : 0;
-    if (tokens)
-        status = session_write(c->s, tokens, n, echo, &text, ending, err);
-    bool unanswered = status || (text.n == 0 && *ending == END_INTERRUPT);
-    if (unanswered)
-        drop_messages(c, c->n - 1);
+    struct answer a = {.c = c};
+    struct grappa_chat *chat = converse(c, true, err);
+    int status = chat ? write_answer(c, chat, echo, &a, &text, ending, err) : -1;
+    if (status || (text.n == 0 && *ending == END_INTERRUPT))
+        chat_keep(c, json_array_size(c->messages) - 1);
     else
-        add_message(c, "assistant", buf_str(&text));
+        add_answer(c, &a, buf_str(&text));
     if (*ending != END_OUTPUT && (status == 0 || text.n))
         out_text("\n", 1);
     if (status == 0 && *ending == END_CONTEXT)
         log_warn("the context of %u positions is full; /clear starts anew", grappa_n_ctx(c->s->ctx));
+    grappa_chat_parser_free(a.parser);
+    grappa_chat_free(chat);
     buf_release(&text);
-    free(tokens);
     return status;
 }
 
 /* ---- the person's side ---- */
 
-enum command_result { NOT_A_COMMAND, DONE, LEAVE };
-
-static enum command_result chat_command(struct chat *c, const char *text)
+/* A line is a question, or what a tool that was called gave. */
+static void add_line(struct chat *c, struct str line)
 {
-    if (strcmp(text, "/exit") == 0 || strcmp(text, "/quit") == 0)
-        return LEAVE;
-    if (strcmp(text, "/clear") == 0) {
-        drop_messages(c, n_system_messages(c));
-        fputs("The conversation starts anew.\n", stderr);
-        return DONE;
+    json_t *call = chat_open_call(c), *function = json_object_get(call, "function");
+    if (call) {
+        json_array_append_new(c->messages,
+                              json_pack("{s:s, s:O*, s:O*, s:o}", "role", "tool", "tool_call_id",
+                                        json_object_get(call, "id"), "name", json_object_get(function, "name"),
+                                        "content", chat_text(line)));
+        return;
     }
-    if (strcmp(text, "/help") == 0) {
-        fputs("/clear   forget the conversation\n"
-              "/exit    leave, as /quit and Ctrl-D do\n"
-              "/help    show this\n"
-              "A line that ends in \\ goes on in the next one. Ctrl-C stops an answer, and leaves at the "
-              "prompt.\n",
-              stderr);
-        return DONE;
-    }
-    return NOT_A_COMMAND;
+    buf_add(&c->files, line.p, line.n);
+    chat_add(c, "user", buf_str(&c->files));
+    buf_clear(&c->files);
+}
+
+static void ask_for_result(struct chat *c)
+{
+    json_t *function = json_object_get(chat_open_call(c), "function");
+    const char *name = json_string_value(json_object_get(function, "name"));
+    if (name && isatty(STDIN_FILENO))
+        fprintf(stderr, "What does %s give?\n", name);
 }
 
 /* The next question as a message; false: no more. */
@@ -128,6 +288,7 @@ static bool ask(struct chat *c, int *status)
     struct buf line = {0};
     bool asked = false;
     while (!asked) {
+        ask_for_result(c);
         enum line_result got = line_read(c->reader, &line);
         if (got == LINE_INTERRUPTED)
             *status = EXIT_INTERRUPTED;
@@ -135,13 +296,13 @@ static bool ask(struct chat *c, int *status)
             break;
         if (line.n == 0)
             continue;
-        enum command_result result = chat_command(c, line.p);
-        if (result == LEAVE)
+        enum chat_command_result result = chat_command(c, line.p);
+        if (result == CHAT_LEAVE)
             break;
-        asked = result == NOT_A_COMMAND;
+        if (result == CHAT_NO_COMMAND)
+            add_line(c, buf_str(&line));
+        asked = result == CHAT_AGAIN || (result == CHAT_NO_COMMAND && !chat_open_call(c));
     }
-    if (asked)
-        add_message(c, "user", buf_str(&line));
     buf_release(&line);
     return asked;
 }
@@ -150,7 +311,7 @@ static int talk(struct chat *c, bool first_given, struct grappa_err *err)
 {
     const struct options *o = c->s->o;
     int status = 0;
-    bool echo = first_given && strcmp(o->called_as, "llama-completion") == 0 && o->display_prompt;
+    bool echo = first_given && is_raw(c) && o->display_prompt;
     for (bool given = first_given; given || ask(c, &status); given = false) {
         enum ending ending = END_MODEL;
         interrupted = 0;
@@ -188,6 +349,19 @@ static int read_template(struct chat *c, struct grappa_err *err)
     return 0;
 }
 
+static int read_tools(struct chat *c, struct grappa_err *err)
+{
+    const char *path = c->s->o->tools;
+    if (!path)
+        return 0;
+    if (read_file(path, &c->tools, err))
+        return -1;
+    json_t *tools = json_loadb(c->tools.n ? c->tools.p : "", c->tools.n, 0, NULL);
+    bool ok = json_is_array(tools);
+    json_decref(tools);
+    return ok ? 0 : cli_error(err, 1, "%s: not a JSON array of tools", path);
+}
+
 static int read_system_prompt(struct chat *c, struct grappa_err *err)
 {
     const struct options *o = c->s->o;
@@ -201,28 +375,35 @@ static int read_system_prompt(struct chat *c, struct grappa_err *err)
         buf_puts(&text, o->system_prompt);
     }
     if (status == 0 && text.n)
-        add_message(c, "system", buf_str(&text));
+        chat_add(c, "system", buf_str(&text));
     buf_release(&text);
     return status;
 }
 
+static bool wants_colors(const struct options *o)
+{
+    return strcmp(o->color, "on") == 0 || (strcmp(o->color, "auto") == 0 && isatty(STDOUT_FILENO));
+}
+
 int chat(struct session *s, struct grappa_err *err)
 {
-    struct chat c = {.s = s};
+    struct chat c = {.s = s, .messages = json_array(), .colors = wants_colors(s->o)};
     struct buf first = {0};
     int status;
-    if (read_template(&c, err) || read_system_prompt(&c, err) || read_prompt(s->o, false, &first, err)) {
+    if (read_template(&c, err) || read_tools(&c, err) || read_system_prompt(&c, err) ||
+        read_prompt(s->o, false, &first, err)) {
         status = cli_fail(err);
     } else {
         if (first.n)
-            add_message(&c, "user", buf_str(&first));
+            chat_add(&c, "user", buf_str(&first));
         c.reader = line_reader_new(s->o->simple_io);
         status = talk(&c, first.n > 0, err);
     }
     line_reader_free(c.reader);
-    drop_messages(&c, 0);
-    free(c.messages);
+    json_decref(c.messages);
     buf_release(&c.template);
+    buf_release(&c.tools);
+    buf_release(&c.files);
     buf_release(&first);
     return status;
 }

@@ -3,6 +3,7 @@
 #include "cli/common.h"
 #include "cli/session.h"
 
+#include <grappa-chat.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -56,7 +57,7 @@ static int complete(struct session *s, struct grappa_err *err)
         goto cleanup;
     if (s->o->verbose_prompt)
         show_tokens(s->vocab, tokens, n);
-    if (session_write(s, tokens, n, s->o->display_prompt, NULL, &ending, err))
+    if (session_write(s, tokens, n, s->o->display_prompt, NULL, NULL, &ending, err))
         goto cleanup;
     status = ending == END_INTERRUPT ? EXIT_INTERRUPTED : 0;
     if (ending != END_OUTPUT)
@@ -71,12 +72,23 @@ cleanup:
     return err->exit_status ? cli_fail(err) : status;
 }
 
+/* What can be wrong with the options is said before a model is loaded. */
+static int check_options(const struct options *o, struct grappa_err *err)
+{
+    struct grappa_err why = {0};
+    if (o->chat_template && grappa_chat_template_check(o->chat_template, &why))
+        return cli_error(err, 2, "--chat-template: %s", why.text);
+    return 0;
+}
+
 int cmd_run(const struct options *o)
 {
-    struct session s;
+    struct session s = {0};
     struct grappa_err err = {0};
     int status;
     catch_interrupts();
+    if (check_options(o, &err))
+        return cli_fail(&err);
     if (session_open(&s, o, &err))
         status = interrupted ? EXIT_INTERRUPTED : cli_fail(&err);
     else

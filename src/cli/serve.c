@@ -170,7 +170,7 @@ static int set_chats(struct serving *s, const struct options *o, struct grappa_e
             return -1;
         p->chat_template = s->template.p ? s->template.p : "";
     }
-    p->template_kwargs = o->template_kwargs;
+    p->template_kwargs = o->chat_template_kwargs;
     p->jinja = o->jinja;
     p->prefill_assistant = o->prefill_assistant;
     for (int i = 0; i < 4; i++) {

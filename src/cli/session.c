@@ -106,8 +106,7 @@ static int grammar_of(const struct options *o, struct grappa_grammar_params *g, 
 #define THINK_START "<think>"
 #define THINK_END   "</think>"
 
-/* `think_open`: the prompt ends inside of a thought. */
-static int open_sampler(struct session *s, bool think_open, struct grappa_err *err)
+static int open_sampler(struct session *s, const struct session_turn *turn, struct grappa_err *err)
 {
     const struct options *o = s->o;
     struct grappa_sampler_params p;
@@ -120,10 +119,12 @@ static int open_sampler(struct session *s, bool think_open, struct grappa_err *e
     struct buf grammar = {0};
     if (grammar_of(o, &p.grammar, &grammar, err))
         goto cleanup;
+    if (turn->grammar)
+        p.grammar = *turn->grammar;
     p.think_budget = o->reasoning_budget;
-    p.think_start = THINK_START;
-    p.think_end = THINK_END;
-    p.think_open = think_open;
+    p.think_start = turn->think_end ? turn->think_start : THINK_START;
+    p.think_end = turn->think_end ? turn->think_end : THINK_END;
+    p.think_open = turn->think_open;
     for (size_t i = 0; i < o->logit_bias.n; i++) {
         if (parse_bias(o->logit_bias.v[i], &bias[i], err))
             goto cleanup;
@@ -179,7 +180,7 @@ int session_open(struct session *s, const struct options *o, struct grappa_err *
     if (!s->held)
         return cli_error(err, 1, "out of memory");
     open_stop_texts(s);
-    if (open_sampler(s, false, err))
+    if (open_sampler(s, &(struct session_turn){0}, err))
         return -1;
     log_info("context of %u positions, seed %u", grappa_n_ctx(s->ctx), grappa_sampler_seed(s->sampler));
     s->load_s = now_s() - s->start;
@@ -191,7 +192,6 @@ void session_close(struct session *s)
     for (size_t i = 0; i < s->stop.n; i++)
         free((char *)s->stop.texts[i].p);
     free(s->stop.texts);
-    stop_release(&s->stop);
     free(s->held);
     grappa_sampler_free(s->sampler);
     grappa_context_free(s->ctx);
@@ -248,23 +248,36 @@ static int compute_prompt(struct session *s, const grappa_token *prompt, size_t 
 /* Text on its way out: whole characters, stop texts held back. */
 struct writer {
     struct session *s;
-    struct grappa_stream *stream;
+    const struct session_turn *turn;
+    struct grappa_stream *stream, *special; /* the second for tokens that are preserved */
     struct buf *text;
+    struct stop stop;
 };
 
 static bool write_out(struct writer *w, struct str t)
 {
     if (w->text)
         buf_add(w->text, t.p, t.n);
-    return t.n == 0 || out_text(t.p, t.n);
+    if (t.n == 0)
+        return true;
+    return w->turn->write ? w->turn->write(w->turn->user, t) : out_text(t.p, t.n);
+}
+
+static bool is_preserved(const struct session_turn *turn, grappa_token t)
+{
+    for (size_t i = 0; i < turn->n_preserved; i++) {
+        if (turn->preserved[i] == t)
+            return true;
+    }
+    return false;
 }
 
 /* False when the text ends with this token; *ending says why. */
 static bool write_token(struct writer *w, grappa_token t, enum ending *ending)
 {
     struct str piece, out;
-    piece.p = grappa_stream_add(w->stream, t, &piece.n);
-    bool stopped = stop_add(&w->s->stop, piece, &out);
+    piece.p = grappa_stream_add(is_preserved(w->turn, t) ? w->special : w->stream, t, &piece.n);
+    bool stopped = stop_add(&w->stop, piece, &out);
     if (stopped)
         *ending = END_STOP_TEXT;
     if (!write_out(w, out)) {
@@ -277,7 +290,7 @@ static bool write_token(struct writer *w, grappa_token t, enum ending *ending)
 /* The end of the text: what might have become a stop text. Half a character, held back so far, is no text. */
 static void write_end(struct writer *w, enum ending *ending)
 {
-    if (*ending != END_STOP_TEXT && *ending != END_OUTPUT && !write_out(w, stop_end(&w->s->stop)))
+    if (*ending != END_STOP_TEXT && *ending != END_OUTPUT && !write_out(w, stop_end(&w->stop)))
         *ending = END_OUTPUT;
 }
 
@@ -314,7 +327,7 @@ static int write_tokens(struct session *s, struct writer *w, enum ending *ending
         bool end = grappa_vocab_is_eog(s->vocab, t);
         if (end)
             *ending = END_MODEL;
-        if (((!end || s->o->special) && !write_token(w, t, ending)) || end)
+        if (((!end || s->o->special || is_preserved(w->turn, t)) && !write_token(w, t, ending)) || end)
             break;
         if (left == 1)
             break;
@@ -349,34 +362,57 @@ static bool ends_in_thought(const struct session *s, const grappa_token *prompt,
     return inside;
 }
 
-static int restart_sampler(struct session *s, const grappa_token *prompt, size_t n, struct grappa_err *err)
+/* A text of its own constraint or with a budget for thoughts needs a sampler of its own. */
+static int restart_sampler(struct session *s, const struct session_turn *turn, const grappa_token *prompt, size_t n,
+                           struct grappa_err *err)
 {
-    if (s->o->reasoning_budget < 0) {
+    struct session_turn t = *turn;
+    bool bounded = s->o->reasoning_budget >= 0;
+    if (!bounded && !t.grammar && !s->turn_sampler) {
         grappa_sampler_reset(s->sampler);
         return 0;
     }
+    if (!t.think_end)
+        t.think_open = bounded && ends_in_thought(s, prompt, n);
     grappa_sampler_free(s->sampler);
     s->sampler = NULL;
-    return open_sampler(s, ends_in_thought(s, prompt, n), err);
+    s->turn_sampler = bounded || t.grammar;
+    return open_sampler(s, &t, err);
 }
 
-int session_write(struct session *s, const grappa_token *prompt, size_t n, bool echo, struct buf *text,
-                  enum ending *ending, struct grappa_err *err)
+static void open_writer(struct writer *w)
+{
+    const struct session *s = w->s;
+    w->stream = grappa_stream_new(s->vocab, s->o->special);
+    w->special = grappa_stream_new(s->vocab, true);
+    w->stop.n = s->stop.n + w->turn->n_stops;
+    w->stop.texts = xcalloc(w->stop.n + 1, sizeof *w->stop.texts);
+    for (size_t i = 0; i < w->stop.n; i++)
+        w->stop.texts[i] = i < s->stop.n ? s->stop.texts[i] : str_of(w->turn->stops[i - s->stop.n]);
+}
+
+static void close_writer(struct writer *w)
+{
+    grappa_stream_free(w->stream);
+    grappa_stream_free(w->special);
+    free(w->stop.texts);
+    stop_release(&w->stop);
+}
+
+int session_write(struct session *s, const grappa_token *prompt, size_t n, bool echo, const struct session_turn *turn,
+                  struct buf *text, enum ending *ending, struct grappa_err *err)
 {
     if (n == 0)
         return cli_error(err, 1, "the prompt is empty");
     if (n > grappa_n_ctx(s->ctx))
         return cli_error(err, 1, "the prompt has %zu tokens, the context holds %u; see -c", n,
                          grappa_n_ctx(s->ctx));
-    struct writer w = {s, grappa_stream_new(s->vocab, s->o->special), text};
-    if (!w.stream)
-        return cli_error(err, 1, "out of memory");
+    const struct session_turn plain = {0};
+    struct writer w = {.s = s, .turn = turn ? turn : &plain, .text = text};
     int status = 0;
-    stop_reset(&s->stop);
-    if (restart_sampler(s, prompt, n, err)) {
-        grappa_stream_free(w.stream);
+    if (restart_sampler(s, w.turn, prompt, n, err))
         return -1;
-    }
+    open_writer(&w);
     for (size_t i = 0; i < n; i++)
         grappa_sampler_accept(s->sampler, prompt[i]);
     if (echo && !echo_prompt(&w, prompt, n))
@@ -387,7 +423,7 @@ int session_write(struct session *s, const grappa_token *prompt, size_t n, bool 
         *ending = END_INTERRUPT;
     else
         status = write_tokens(s, &w, ending, err);
-    grappa_stream_free(w.stream);
+    close_writer(&w);
     return status;
 }
 

@@ -1,13 +1,10 @@
-/* Vocabulary, streams, sampling and chat behind grappa.h: thin, the work is in their rooms. */
+/* Vocabulary, streams and sampling behind grappa.h: thin, the work is in their rooms. */
 #include "engine/schedule.h"
 
 #include "base/mem.h"
-#include "base/utf8.h"
-#include "chat/chat.h"
 #include "sampler/sampler.h"
 
 #include <stdatomic.h>
-#include <stdio.h>
 #include <stdlib.h>
 
 /* ---- vocabulary ---- */
@@ -354,91 +351,4 @@ size_t engine_sampler_candidates(const struct grappa_sampler *s, const struct sa
 void grappa_sampler_accept(struct grappa_sampler *s, grappa_token t)
 {
     sampler_accept(s->s, t);
-}
-
-/* ---- chat ---- */
-
-static void json_string(struct buf *out, const char *z)
-{
-    buf_putc(out, '"');
-    size_t left = strlen(z);
-    for (size_t n; left > 0; z += n, left -= n) {
-        unsigned char c = (unsigned char)*z;
-        n = utf8_len(z, left);
-        if (n == 0) { /* JSON holds only characters: what is none becomes the one for that */
-            buf_put_utf8(out, 0xFFFD);
-            n = 1;
-        } else if (c == '"' || c == '\\') {
-            buf_printf(out, "\\%c", c);
-        } else if (c < 0x20) {
-            buf_printf(out, "\\u%04x", c);
-        } else {
-            buf_add(out, z, n);
-        }
-    }
-    buf_putc(out, '"');
-}
-
-static struct str template_source(const struct grappa_vocab *v, const char *override)
-{
-    struct str source = {0};
-    if (override) {
-        const char *builtin = chat_template_builtin(override);
-        return str_of(builtin ? builtin : override);
-    }
-    gguf_string(v->g, "tokenizer.chat_template", &source, NULL);
-    return source;
-}
-
-const char *grappa_vocab_chat_template(const struct grappa_vocab *v, const char *name, size_t *len)
-{
-    char key[128];
-    struct str source = {0};
-    snprintf(key, sizeof key, "tokenizer.chat_template%s%s", name ? "." : "", name ? name : "");
-    *len = 0;
-    if (!gguf_string(v->g, key, &source, NULL) || !source.p)
-        return NULL;
-    *len = source.n;
-    return source.p;
-}
-
-bool grappa_has_chat_template(const struct grappa_vocab *v)
-{
-    return template_source(v, NULL).n > 0;
-}
-
-char *grappa_chat_apply(const struct grappa_vocab *v, const char *override,
-                        const struct grappa_message *messages, size_t n, bool add_generation_prompt,
-                        size_t *len, struct grappa_err *err)
-{
-    struct err e = ERR_INIT;
-    struct buf json = {0}, out = {0};
-    struct str source = template_source(v, override);
-    if (source.n == 0)
-        source = str_of(chat_template_builtin("chatml"));
-    buf_putc(&json, '[');
-    for (size_t i = 0; i < n; i++) {
-        buf_puts(&json, i ? ", {\"role\": " : "{\"role\": ");
-        json_string(&json, messages[i].role);
-        buf_puts(&json, ", \"content\": ");
-        json_string(&json, messages[i].content);
-        buf_putc(&json, '}');
-    }
-    buf_putc(&json, ']');
-    struct chat_template *t =
-        chat_template_new(source, vocab_text(v->v, vocab_bos(v->v)), vocab_text(v->v, vocab_eos(v->v)), &e);
-    if (json.failed)
-        err_set(&e, ERR_MEMORY, "the conversation is too long");
-    if (t && !json.failed &&
-        chat_template_render(t, buf_str(&json), (struct str){0}, add_generation_prompt, &out, &e) == 0 &&
-        !out.p)
-        buf_puts(&out, ""); /* an empty prompt is a prompt */
-    chat_template_free(t);
-    buf_release(&json);
-    if (e.code) {
-        engine_fail(err, &e);
-        buf_release(&out);
-    }
-    *len = out.n;
-    return out.p;
 }

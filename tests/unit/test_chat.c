@@ -21,7 +21,7 @@ static int render(struct str source, struct str messages, struct str extra, bool
     struct chat_template *t = chat_template_new(source, str_of("<s>"), str_of("</s>"), err);
     if (!t)
         return -1;
-    int status = chat_template_render(t, messages, extra, prompt, out, err);
+    int status = chat_template_render(t, messages, extra, prompt, 0, out, err);
     chat_template_free(t);
     return status;
 }
@@ -301,7 +301,7 @@ static void errors_name_the_line(void **state)
     assert_non_null(strstr(err.text, "line 3"));
     struct buf out = {0};
     err = (struct err)ERR_INIT;
-    assert_int_equal(render_z("\n{{ 1 + 'a' }}", one_user, NULL, &out, &err), -1);
+    assert_int_equal(render_z("\n{{ 1 + [1] }}", one_user, NULL, &out, &err), -1);
     assert_non_null(strstr(err.text, "line 2"));
 }
 
