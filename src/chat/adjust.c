@@ -1,5 +1,5 @@
-/* Rows for templates that need more: each is found by texts that its source has and lacks, as llama.cpp finds its
- * special handlers. */
+/* Rows for templates that need more: each is found by texts that its source has and lacks, as llama.cpp finds
+ * its special handlers. */
 #include "chat/adjust.h"
 
 #include "base/mem.h"
@@ -14,8 +14,8 @@ static bool contains(struct str text, const char *what)
 
 /* ---- the source ---- */
 
-/* Two templates raise an exception for messages that are no fault of the client: a final answer that quotes the
- * format's own marks, and an assistant's message without text. */
+/* Two templates raise an exception for messages that are no fault of the client: a final answer that quotes
+ * the format's own marks, and an assistant's message without text. */
 static const struct {
     const char *mark, *check;
 } patches[] = {
@@ -71,11 +71,11 @@ static void trim_all(json_t *messages)
 {
     json_t *message, *part;
     size_t i, k;
-    json_array_foreach (messages, i, message) {
+    json_array_foreach(messages, i, message)
+    {
         trim(message, "content");
         trim(message, "reasoning_content");
-        json_array_foreach (json_object_get(message, "content"), k, part)
-            trim(part, "text");
+        json_array_foreach(json_object_get(message, "content"), k, part) trim(part, "text");
     }
 }
 
@@ -84,7 +84,8 @@ static void thinking_without_content(json_t *messages)
 {
     json_t *message;
     size_t i;
-    json_array_foreach (messages, i, message) {
+    json_array_foreach(messages, i, message)
+    {
         if (json_object_get(message, "reasoning_content") && chat_message_calls(message))
             json_object_del(message, "content");
     }
@@ -95,7 +96,8 @@ static void thinking_as_part(json_t *messages)
 {
     json_t *message;
     size_t i;
-    json_array_foreach (messages, i, message) {
+    json_array_foreach(messages, i, message)
+    {
         if (!is_role(message, "system") && !is_role(message, "assistant"))
             continue;
         json_t *content = json_object_get(message, "content"), *parts = json_array();
@@ -117,7 +119,8 @@ static json_t *call_places(const json_t *calls)
 {
     json_t *places = json_object(), *call;
     size_t i;
-    json_array_foreach (calls, i, call) {
+    json_array_foreach(calls, i, call)
+    {
         const char *id = json_string_value(json_object_get(call, "id"));
         if (id && *id)
             json_object_set_new(places, id, json_integer((json_int_t)i));
@@ -134,7 +137,8 @@ struct result {
 static int by_place(const void *a, const void *b)
 {
     const struct result *x = a, *y = b;
-    return x->place != y->place ? (x->place > y->place) - (x->place < y->place) : (x->at > y->at) - (x->at < y->at);
+    return x->place != y->place ? (x->place > y->place) - (x->place < y->place)
+                                : (x->at > y->at) - (x->at < y->at);
 }
 
 /* Results among the messages [begin, end) go in the order of the calls that they answer. */
@@ -171,7 +175,8 @@ static void sort_results(json_t *messages)
         }
         if (!is_role(message, "user") && !is_role(message, "tool"))
             continue;
-        while (i < n && (is_role(json_array_get(messages, i), "user") || is_role(json_array_get(messages, i), "tool")))
+        while (i < n &&
+               (is_role(json_array_get(messages, i), "user") || is_role(json_array_get(messages, i), "tool")))
             i++;
         sort_run(messages, begin, i, places);
     }
@@ -194,7 +199,8 @@ static void response_of(json_t *result, json_t *call, json_t *responses)
     json_array_append_new(responses, row);
 }
 
-/* Calls, their results and the answer that follows are one message, with the results in a field of their own. */
+/* Calls, their results and the answer that follows are one message, with the results in a field of their own.
+ */
 static void results_in_message(json_t *messages)
 {
     json_t *out = json_array();
@@ -255,7 +261,8 @@ static void open_turn(bool add_generation_prompt, struct buf *prompt)
 
 /* ---- the table ---- */
 
-/* Row: texts that the source has (all of them), a text that it lacks, what changes. All rows that fit are used. */
+/* Row: texts that the source has (all of them), a text that it lacks, what changes. All rows that fit are
+ * used. */
 static const struct {
     const char *has[3], *lacks;
     void (*messages)(json_t *messages);

@@ -1,4 +1,5 @@
-/* What single templates need beyond the general rules: rows that are found by texts in the template's source. */
+/* What single templates need beyond the general rules: rows that are found by texts in the template's source.
+ */
 #ifndef CHAT_ADJUST_H
 #define CHAT_ADJUST_H
 

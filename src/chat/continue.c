@@ -1,27 +1,45 @@
-/* How an answer begins. The general way: what the template itself writes to ask for an answer, up to where reasoning
- * starts, then reasoning between its marks, then content. Formats that put more around these have a row. */
+/* How an answer begins. The general way: what the template itself writes to ask for an answer, up to where
+ * reasoning starts, then reasoning between its marks, then content. Formats that put more around these have a
+ * row. */
 #include "chat/continue.h"
 
 #include "chat/messages.h"
 
-/* Row: texts of the template's source; what begins the turn (NULL: what the template asks with), what begins and ends
- * reasoning up to the content, and what stands in their place without reasoning (NULL: both of them). */
+/* Row: texts of the template's source; what begins the turn (NULL: what the template asks with), what begins
+ * and ends reasoning up to the content, and what stands in their place without reasoning (NULL: both of
+ * them). */
 static const struct {
     const char *has[3], *turn, *start, *end, *without;
 } rows[] = {
-    {{"[SYSTEM_PROMPT]", "[THINK]"}, "", "[THINK]", "[/THINK]", NULL},
-    {{"<|channel|>"}, "<|start|>assistant", "<|channel|>analysis<|message|>",
-     "<|end|><|start|>assistant<|channel|>final<|message|>", NULL},
-    {{"<atem:function_calls>", "<|eom|>"}, "<|start|>assistant", " to=self<|message|>",
-     "<|eom|><|start|>assistant to=user<|message|>", NULL},
+    {{"[CALL_ID]"}, NULL, "", "", ""},
+    {{"[SYSTEM_PROMPT]", "[TOOL_CALLS]", "[ARGS]"}, "", "[THINK]", "[/THINK]", NULL},
+    {{"<|channel|>"},
+     "<|start|>assistant",
+     "<|channel|>analysis<|message|>",
+     "<|end|><|start|>assistant<|channel|>final<|message|>",
+     NULL},
+    {{"<atem:function_calls>", "<|eom|>"},
+     "<|start|>assistant",
+     " to=self<|message|>",
+     "<|eom|><|start|>assistant to=user<|message|>",
+     NULL},
     {{">>>all", ">>>${recipient}"}, "<|start_header_id|>assistant<|end_header_id|>\n\n>>>all\n", "", "", ""},
-    {{"<|tool_calls_section_begin|>", "<|tool_call_begin|>"}, "<|im_assistant|>assistant<|im_middle|>", "<think>",
-     "</think>", NULL},
-    {{"<|close|>", "<|end_of_msg|>"}, "<|open|>message role=\"assistant\"<|sep|>", "<|open|>think<|sep|>",
-     "<|close|>think<|sep|><|open|>response<|sep|>", NULL},
+    {{"<|tool_calls_section_begin|>", "<|tool_call_begin|>"},
+     "<|im_assistant|>assistant<|im_middle|>",
+     "<think>",
+     "</think>",
+     NULL},
+    {{"<|close|>", "<|end_of_msg|>"},
+     "<|open|>message role=\"assistant\"<|sep|>",
+     "<|open|>think<|sep|>",
+     "<|close|>think<|sep|><|open|>response<|sep|>",
+     NULL},
     {{"<role>ASSISTANT</role>", "<arg_key>"}, "<role>ASSISTANT</role>\n", "<think>", "</think>", NULL},
-    {{"<|START_TEXT|>", "<|START_ACTION|>"}, "<|START_OF_TURN_TOKEN|><|CHATBOT_TOKEN|>", "<|START_THINKING|>",
-     "<|END_THINKING|><|START_TEXT|>", NULL},
+    {{"<|START_TEXT|>", "<|START_ACTION|>"},
+     "<|START_OF_TURN_TOKEN|><|CHATBOT_TOKEN|>",
+     "<|START_THINKING|>",
+     "<|END_THINKING|><|START_TEXT|>",
+     NULL},
     {{"<|tool_list_start|>", "<|tool_list_end|>"}, "<|im_start|>assistant\n", "<think>", "</think>", NULL},
     {{"List of tools: ["}, "<|im_start|>assistant\n", "<think>", "</think>", NULL},
     {{"<|role_sep|>", "<|message_sep|>"}, "assistant<|role_sep|>\n", "", "", ""},
@@ -29,8 +47,26 @@ static const struct {
     {{"dsml_token", "function_calls"}, "<｜Assistant｜>", "<think>", "</think>", NULL},
     {{"dsml_token", "DSML"}, "<｜Assistant｜>", "<think>", "</think>", "</think>"},
     {{"'<|tool_call>call:'"}, NULL, "<|channel>thought\n", "<channel|>", NULL},
-    {{"Tool usage guidelines:", "<param name=\""}, "<|im_start|>assistant\n", "<think>\n", "\n</think>\n\n", NULL},
-    {{"<think>", "<function=", "<parameter="}, "<|im_start|>assistant\n", "<think>\n", "\n</think>\n\n", NULL},
+    {{"<|begin|>", "<|think|>", "<|content|>"},
+     "<|begin|>assistant",
+     "<|think|>",
+     "<|end|><|begin|>assistant<|content|>",
+     "<|content|>"},
+    {{"Here are my reasoning steps:", "[BEGIN FINAL RESPONSE]"},
+     NULL,
+     "Here are my reasoning steps:\n",
+     "\n[BEGIN FINAL RESPONSE]\n",
+     NULL},
+    {{"Tool usage guidelines:", "<param name=\""},
+     "<|im_start|>assistant\n",
+     "<think>\n",
+     "\n</think>\n\n",
+     NULL},
+    {{"<think>", "<function=", "<parameter="},
+     "<|im_start|>assistant\n",
+     "<think>\n",
+     "\n</think>\n\n",
+     NULL},
 };
 
 static bool contains(struct str text, const char *what)
@@ -65,7 +101,10 @@ void chat_continue(const struct chat_opening *o, const json_t *message, struct b
     size_t n_reasoning = json_string_length(reasoning);
     struct buf content = {0};
     chat_message_text(message, &content);
-    const char *opened = start.n && turn.n ? memmem(turn.p, turn.n, start.p, start.n) : NULL;
+    size_t mark = start.n;
+    while (mark && strchr(" \n", start.p[mark - 1]))
+        mark--;
+    const char *opened = mark && turn.n ? memmem(turn.p, turn.n, start.p, mark) : NULL;
     if (opened)
         turn.n = (size_t)(opened - turn.p);
     buf_add(prompt, turn.p, turn.n);

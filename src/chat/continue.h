@@ -14,8 +14,8 @@ struct chat_opening {
     struct str think_start, think_end;
 };
 
-/* Appends the opening of an answer that goes on from `message`: its reasoning, and unless there is nothing but
- * reasoning, what ends that, and its content. */
+/* Appends the opening of an answer that goes on from `message`: its reasoning, and unless there is nothing
+ * but reasoning, what ends that, and its content. */
 void chat_continue(const struct chat_opening *o, const json_t *message, struct buf *prompt);
 
 #endif

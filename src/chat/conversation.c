@@ -1,5 +1,5 @@
-/* The way from a request to a prompt. One struct holds what the steps share; each step is a function that fails by
- * filling the error. */
+/* The way from a request to a prompt. One struct holds what the steps share; each step is a function that
+ * fails by filling the error. */
 #include "chat/conversation.h"
 
 #include "base/mem.h"
@@ -22,7 +22,7 @@ struct making {
     const struct chat_known *known;
     struct chat_format format;
     json_t *messages, *tools, *extra;
-    json_t *last; /* the answer to be continued, taken out of the messages; or NULL */
+    json_t *last;       /* the answer to be continued, taken out of the messages; or NULL */
     bool thinking, ask; /* ask: the prompt asks for an answer */
 };
 
@@ -101,7 +101,8 @@ static int take_last(struct making *m, struct err *err)
     if (n == 0 || !m->p->continue_final || !is_role(last, "assistant"))
         return 0;
     if (n > 1 && is_role(json_array_get(m->messages, n - 2), "assistant"))
-        return err_set(err, ERR_USAGE, "messages: two messages of the assistant's at the end can't be continued");
+        return err_set(err, ERR_USAGE,
+                       "messages: two messages of the assistant's at the end can't be continued");
     if (chat_message_calls(last))
         return err_set(err, ERR_USAGE, "messages: an assistant's message with tool calls can't be continued");
     m->last = json_incref(last);
@@ -110,7 +111,8 @@ static int take_last(struct making *m, struct err *err)
     return 0;
 }
 
-/* Tools that the template doesn't show have to be told of: in the system message, with the way to call them. */
+/* Tools that the template doesn't show have to be told of: in the system message, with the way to call them.
+ */
 static void instruct(struct making *m)
 {
     const char *instruction = chat_format_instruction(&m->format);
@@ -164,10 +166,11 @@ static int render(struct making *m, bool ask, struct buf *out, struct err *err)
         json_object_del(m->extra, "add_generation_prompt");
     chat_json_text(m->messages, &messages);
     chat_json_text(m->extra, &extra);
-    int status = messages.failed || extra.failed ? err_set(err, ERR_MEMORY, "the conversation is too long") : 0;
+    int status =
+        messages.failed || extra.failed ? err_set(err, ERR_MEMORY, "the conversation is too long") : 0;
     if (status == 0)
-        status = chat_template_render(m->known->template, buf_str(&messages), buf_str(&extra), ask, m->p->now, out,
-                                      err);
+        status = chat_template_render(m->known->template, buf_str(&messages), buf_str(&extra), ask, m->p->now,
+                                      out, err);
     buf_release(&messages);
     buf_release(&extra);
     return status;
@@ -221,6 +224,14 @@ static int make_prompt(struct making *m, struct buf *prompt, struct err *err)
 
 /* ---- */
 
+/* Reasoning without an answer. */
+static bool is_thought(const json_t *message)
+{
+    json_t *content = json_object_get(message, "content");
+    return json_string_length(json_object_get(message, "reasoning_content")) &&
+           json_string_length(content) == 0 && json_array_size(content) == 0;
+}
+
 static struct chat_syntax *make_syntax(struct making *m, struct str prompt, struct err *err)
 {
     struct buf tools = {0};
@@ -237,6 +248,9 @@ static struct chat_syntax *make_syntax(struct making *m, struct str prompt, stru
         .reasoning = m->p->reasoning,
         .thinking_off = !m->thinking,
         .prompt = prompt,
+        .continues_reasoning = m->last && is_thought(m->last),
+        .control_token = m->p->control_token,
+        .user = m->p->user,
         .eager = m->p->eager,
     };
     struct chat_syntax *syntax = chat_syntax_new(&params, err);

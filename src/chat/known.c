@@ -38,7 +38,7 @@ static void entry_free(struct entry *e)
 
 /* ---- looking at a template ---- */
 
-struct view { /* what a rendering is made with */
+struct view {          /* what a rendering is made with */
     const char *tools; /* JSON */
     bool thinking, ask;
 };
@@ -53,7 +53,8 @@ static int render(struct entry *e, json_t *messages, const struct view *v, struc
     chat_json_text(messages, &json);
     buf_printf(&extra, "{\"enable_thinking\": %s, \"tools\": %s}", v->thinking ? "true" : "false", v->tools);
     if (status == 0)
-        status = chat_template_render(e->known.template, buf_str(&json), buf_str(&extra), v->ask, 1, out, &err);
+        status =
+            chat_template_render(e->known.template, buf_str(&json), buf_str(&extra), v->ask, 1, out, &err);
     buf_release(&json);
     buf_release(&extra);
     return status;
@@ -75,8 +76,9 @@ static void find_sample(struct entry *e)
 
 static int render_answer(struct entry *e, const char *thought, struct buf *out)
 {
-    json_t *messages = json_pack("[{s:s, s:s}, {s:s, s:s, s:s*, s:s*}]", "role", "user", "content", "Hi", "role",
-                                 "assistant", "content", ANSWER, "reasoning_content", thought, "thinking", thought);
+    json_t *messages =
+        json_pack("[{s:s, s:s}, {s:s, s:s, s:s*, s:s*}]", "role", "user", "content", "Hi", "role",
+                  "assistant", "content", ANSWER, "reasoning_content", thought, "thinking", thought);
     const struct view view = {"null", true, false};
     int status = messages ? render(e, messages, &view, out) : -1;
     json_decref(messages);
@@ -102,12 +104,27 @@ static ptrdiff_t rfind(struct str text, struct str what)
     return -1;
 }
 
+/* Where a mark such as <think>, with white space behind it, begins at the end of a text; its end if there is
+ * none. */
+static size_t mark_begin(struct str text)
+{
+    size_t end = text.n, begin;
+    while (end && strchr(" \n", text.p[end - 1]))
+        end--;
+    if (!end || !strchr(">]", text.p[end - 1]))
+        return text.n;
+    for (begin = end - 1; begin && !strchr("<[\n", text.p[begin]);)
+        begin--;
+    return strchr("<[", text.p[begin]) ? begin : text.n;
+}
+
 /* Compares an answer with and without reasoning. */
 static void find_reasoning(struct entry *e, const struct chat_format *format)
 {
     struct buf with = {0}, without = {0};
     if (render_answer(e, THOUGHT, &with) == 0 && render_answer(e, NULL, &without) == 0) {
-        ptrdiff_t thought = rfind(buf_str(&with), str_of(THOUGHT)), answer = rfind(buf_str(&with), str_of(ANSWER));
+        ptrdiff_t thought = rfind(buf_str(&with), str_of(THOUGHT)),
+                  answer = rfind(buf_str(&with), str_of(ANSWER));
         size_t same = 0;
         while (same < with.n && same < without.n && with.p[same] == without.p[same])
             same++;
@@ -116,6 +133,8 @@ static void find_reasoning(struct entry *e, const struct chat_format *format)
             struct str before = {with.p, (size_t)thought};
             ptrdiff_t mark = format->think_start ? rfind(before, str_of(format->think_start)) : -1;
             size_t start = mark >= 0 && (size_t)mark < same ? (size_t)mark : same;
+            if (start == (size_t)thought)
+                start = mark_begin(before);
             size_t end = (size_t)thought + strlen(THOUGHT);
             e->known.think_start = copy(&e->texts, (struct str){with.p + start, (size_t)thought - start});
             e->known.think_end = copy(&e->texts, (struct str){with.p + end, (size_t)answer - end});

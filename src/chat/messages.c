@@ -1,5 +1,5 @@
-/* The rules for messages and tools. Checking and one form first, so that everything behind can rely on it; then what
- * one template wants. */
+/* The rules for messages and tools. Checking and one form first, so that everything behind can rely on it;
+ * then what one template wants. */
 #include "chat/messages.h"
 
 #include "base/mem.h"
@@ -69,7 +69,8 @@ void chat_message_text(const json_t *message, struct buf *out)
     size_t i, start = out->n;
     if (json_is_string(content))
         buf_add(out, json_string_value(content), json_string_length(content));
-    json_array_foreach (content, i, part) {
+    json_array_foreach(content, i, part)
+    {
         json_t *text = json_object_get(part, "text");
         if (out->n > start)
             buf_putc(out, '\n');
@@ -121,7 +122,8 @@ static int check_content(json_t *message, size_t i, struct err *err)
                        assistant ? ", and so are 'tool_calls'" : "");
     if (content && !json_is_string(content) && !json_is_array(content) && !json_is_null(content))
         return bad(err, i, "content", "a string or an array", content);
-    json_array_foreach (content, k, part) {
+    json_array_foreach(content, k, part)
+    {
         if (check_part(part, i, err))
             return -1;
     }
@@ -157,7 +159,8 @@ static int check_calls(json_t *message, size_t i, struct err *err)
     size_t k;
     if (calls && !json_is_array(calls) && !json_is_null(calls))
         return bad(err, i, "tool_calls", "an array", calls);
-    json_array_foreach (calls, k, call) {
+    json_array_foreach(calls, k, call)
+    {
         if (check_call(call, i, err))
             return -1;
     }
@@ -205,7 +208,8 @@ static int check_message(json_t *message, size_t i, struct err *err)
     const char *key;
     json_t *value;
     void *next;
-    json_object_foreach_safe (message, next, key, value) {
+    json_object_foreach_safe(message, next, key, value)
+    {
         if (json_is_null(value))
             json_object_del(message, key);
     }
@@ -223,7 +227,8 @@ json_t *chat_messages_parse(struct str json, struct err *err)
         err_set(err, ERR_USAGE, "messages: an array expected, it is %s", kind_of(messages));
     else if (json_array_size(messages) > MAX_MESSAGES)
         err_set(err, ERR_USAGE, "messages: more than %d", MAX_MESSAGES);
-    json_array_foreach (messages, i, message) {
+    json_array_foreach(messages, i, message)
+    {
         if (err->code || check_message(message, i, err))
             break;
     }
@@ -258,7 +263,8 @@ json_t *chat_tools_check(struct str json, struct err *err)
         return NULL;
     if (!json_is_array(tools) && !json_is_null(tools))
         err_set(err, ERR_USAGE, "tools: an array expected, it is %s", kind_of(tools));
-    json_array_foreach (tools, i, tool) {
+    json_array_foreach(tools, i, tool)
+    {
         if (check_tool(tool, i, err))
             break;
     }
@@ -291,7 +297,8 @@ static int parse_arguments(json_t *message, size_t i, struct err *err)
 {
     json_t *call;
     size_t k;
-    json_array_foreach (chat_message_calls(message), k, call) {
+    json_array_foreach(chat_message_calls(message), k, call)
+    {
         json_t *function = json_object_get(call, "function"), *text = json_object_get(function, "arguments");
         struct str json = {json_string_value(text), json_string_length(text)};
         json_t *arguments = json.n ? chat_json(json, "arguments of a tool call", err) : json_object();
@@ -325,13 +332,15 @@ int chat_messages_fit(json_t *messages, const struct chat_caps *caps, bool knows
 {
     json_t *message;
     size_t i;
-    json_array_foreach (messages, i, message) {
+    json_array_foreach(messages, i, message)
+    {
         if (!knows_developer && strcmp(chat_message_role(message), "developer") == 0)
             json_object_set_new(message, "role", json_string("system"));
     }
     if (!caps->system_role)
         merge_system(messages);
-    json_array_foreach (messages, i, message) {
+    json_array_foreach(messages, i, message)
+    {
         bool is_text = json_is_string(json_object_get(message, "content"));
         if (caps->string_content && !caps->typed_content && !is_text)
             join_parts(message);

@@ -1,9 +1,9 @@
 /* Messages and tools of a request: OpenAI's JSON in, the form that templates are made for out.
  *
- * What a client may send is wider than what templates expect: content that is null, absent, a text or a list of parts;
- * arguments of a call as JSON text or as an object; a role for developers. Which form a template wants is in its
- * capabilities (chat.h). The rules are llama-server's; fields that it doesn't know are left in place, as Hugging Face
- * does. */
+ * What a client may send is wider than what templates expect: content that is null, absent, a text or a list
+ * of parts; arguments of a call as JSON text or as an object; a role for developers. Which form a template
+ * wants is in its capabilities (chat.h). The rules are llama-server's; fields that it doesn't know are left
+ * in place, as Hugging Face does. */
 #ifndef CHAT_MESSAGES_H
 #define CHAT_MESSAGES_H
 
@@ -11,11 +11,12 @@
 
 #include <jansson.h>
 
-/* The array of messages, checked, in one form: content is a text or a non-empty list of text parts, fields that are
- * null are gone, and so are empty lists of calls; arguments are JSON text. NULL: ERR_USAGE, the text names the message
- * by its number. json_decref is the caller's. */
+/* The array of messages, checked, in one form: content is a text or a non-empty list of text parts, fields
+ * that are null are gone, and so are empty lists of calls; arguments are JSON text. NULL: ERR_USAGE, the text
+ * names the message by its number. json_decref is the caller's. */
 json_t *chat_messages_parse(struct str json, struct err *err);
-/* The same for tools; each has a description and parameters. Both absent and empty give NULL without an error. */
+/* The same for tools; each has a description and parameters. Both absent and empty give NULL without an
+ * error. */
 json_t *chat_tools_check(struct str json, struct err *err);
 
 /* Changes the messages to what this template wants. */

@@ -135,13 +135,18 @@ void chat_caps_json(const struct chat_caps *caps, struct buf *out)
         const char *name;
         bool value;
     } rows[] = {
-        {"object_arguments", caps->object_arguments},     {"parallel_tool_calls", caps->parallel_tool_calls},
-        {"preserve_reasoning", caps->preserve_reasoning}, {"reasoning_effort", caps->reasoning_effort},
-        {"string_content", caps->string_content},         {"system_role", caps->system_role},
-        {"tool_calls", caps->tool_calls},                 {"tools", caps->tools},
+        {"object_arguments", caps->object_arguments},
+        {"parallel_tool_calls", caps->parallel_tool_calls},
+        {"preserve_reasoning", caps->preserve_reasoning},
+        {"reasoning_effort", caps->reasoning_effort},
+        {"string_content", caps->string_content},
+        {"system_role", caps->system_role},
+        {"tool_calls", caps->tool_calls},
+        {"tools", caps->tools},
         {"typed_content", caps->typed_content},
     };
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++)
-        buf_printf(out, "%s\"supports_%s\": %s", i ? ", " : "{", rows[i].name, rows[i].value ? "true" : "false");
+        buf_printf(out, "%s\"supports_%s\": %s", i ? ", " : "{", rows[i].name,
+                   rows[i].value ? "true" : "false");
     buf_putc(out, '}');
 }

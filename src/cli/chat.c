@@ -1,6 +1,7 @@
 /* A conversation: messages in, the whole of it through the model's template for every turn. What the context
- * already holds of it is not computed again (session.c). What the model writes is taken apart as it comes: the answer
- * goes to stdout, thoughts to stderr, calls of tools are shown as such, and their results are asked for. */
+ * already holds of it is not computed again (session.c). What the model writes is taken apart as it comes:
+ * the answer goes to stdout, thoughts to stderr, calls of tools are shown as such, and their results are
+ * asked for. */
 #include "cli/chat.h"
 
 #include "base/utf8.h"
@@ -58,7 +59,8 @@ json_t *chat_open_call(const struct chat *c)
     size_t n = json_array_size(c->messages), i = n;
     while (i && is_role(json_array_get(c->messages, i - 1), "tool"))
         i--;
-    return i ? json_array_get(json_object_get(json_array_get(c->messages, i - 1), "tool_calls"), n - i) : NULL;
+    return i ? json_array_get(json_object_get(json_array_get(c->messages, i - 1), "tool_calls"), n - i)
+             : NULL;
 }
 
 /* ---- what the model writes ---- */
@@ -143,7 +145,8 @@ static bool is_raw(const struct chat *c)
 static int word_index(const char *words, const char *word)
 {
     int i = 0;
-    for (const char *w = words; *w && strncmp(w, word, strlen(word)) != 0; w += strcspn(w, "|"), w += *w == '|')
+    for (const char *w = words; *w && strncmp(w, word, strlen(word)) != 0;
+         w += strcspn(w, "|"), w += *w == '|')
         i++;
     return i;
 }
@@ -162,8 +165,8 @@ static struct grappa_chat *converse(struct chat *c, bool for_answer, struct grap
         .add_generation_prompt = for_answer,
         .continue_final = -1,
         .reasoning_format = is_raw(c) ? GRAPPA_REASONING_NONE
-                                      : (enum grappa_reasoning_format)word_index("auto|none|deepseek|deepseek-legacy",
-                                                                                 o->reasoning_format),
+                                      : (enum grappa_reasoning_format)word_index(
+                                            "auto|none|deepseek|deepseek-legacy", o->reasoning_format),
         .enable_thinking = thinking[word_index("on|off|auto", o->reasoning)],
     };
     struct grappa_chat *made = NULL;
@@ -175,7 +178,8 @@ static struct grappa_chat *converse(struct chat *c, bool for_answer, struct grap
     return made;
 }
 
-static grappa_token *prompt_of(struct chat *c, const struct grappa_chat *chat, size_t *n, struct grappa_err *err)
+static grappa_token *prompt_of(struct chat *c, const struct grappa_chat *chat, size_t *n,
+                               struct grappa_err *err)
 {
     size_t len;
     const char *prompt = grappa_chat_prompt(chat, &len);
@@ -208,8 +212,8 @@ static void add_answer(struct chat *c, struct answer *a, struct str text)
         chat_add(c, "assistant", text);
 }
 
-static int write_answer(struct chat *c, struct grappa_chat *chat, bool echo, struct answer *a, struct buf *text,
-                        enum ending *ending, struct grappa_err *err)
+static int write_answer(struct chat *c, struct grappa_chat *chat, bool echo, struct answer *a,
+                        struct buf *text, enum ending *ending, struct grappa_err *err)
 {
     struct session_turn turn = {0};
     size_t n = 0;
@@ -246,6 +250,8 @@ static int answer(struct chat *c, bool echo, enum ending *ending, struct grappa_
         chat_keep(c, json_array_size(c->messages) - 1);
     else
         add_answer(c, &a, buf_str(&text));
+    if (a.any && a.last == GRAPPA_DELTA_REASONING)
+        fputs("\n", stderr);
     if (*ending != END_OUTPUT && (status == 0 || text.n))
         out_text("\n", 1);
     if (status == 0 && *ending == END_CONTEXT)
@@ -265,8 +271,8 @@ static void add_line(struct chat *c, struct str line)
     if (call) {
         json_array_append_new(c->messages,
                               json_pack("{s:s, s:O*, s:O*, s:o}", "role", "tool", "tool_call_id",
-                                        json_object_get(call, "id"), "name", json_object_get(function, "name"),
-                                        "content", chat_text(line)));
+                                        json_object_get(call, "id"), "name",
+                                        json_object_get(function, "name"), "content", chat_text(line)));
         return;
     }
     buf_add(&c->files, line.p, line.n);

@@ -53,8 +53,9 @@ static enum chat_command_result set_system(struct chat *c, const char *argument)
     else if (first)
         json_object_set_new(first, "content", chat_text(str_of(argument)));
     else if (*argument)
-        json_array_insert_new(c->messages, 0, json_pack("{s:s, s:o}", "role", "system", "content",
-                                                        chat_text(str_of(argument))));
+        json_array_insert_new(
+            c->messages, 0,
+            json_pack("{s:s, s:o}", "role", "system", "content", chat_text(str_of(argument))));
     fputs(*argument ? "The system message is set.\n" : "There is no system message now.\n", stderr);
     return CHAT_DONE;
 }
@@ -89,7 +90,8 @@ static bool is_conversation(const json_t *messages)
 {
     json_t *message;
     size_t i;
-    json_array_foreach (messages, i, message) {
+    json_array_foreach(messages, i, message)
+    {
         if (!*role_of(message))
             return false;
     }
@@ -120,7 +122,8 @@ static enum chat_command_result load(struct chat *c, const char *argument)
 
 static enum chat_command_result help(struct chat *c, const char *argument);
 
-/* Row: name, what stands for its argument (NULL: it takes none; in brackets: it may be missing), what it does. */
+/* Row: name, what stands for its argument (NULL: it takes none; in brackets: it may be missing), what it
+ * does. */
 static const struct {
     const char *name, *argument, *help;
     enum chat_command_result (*run)(struct chat *c, const char *argument);
@@ -143,9 +146,12 @@ static enum chat_command_result help(struct chat *c, const char *argument)
     for (size_t i = 0; i < sizeof commands_of_chat / sizeof commands_of_chat[0]; i++) {
         const char *what = commands_of_chat[i].argument;
         if (commands_of_chat[i].help)
-            fprintf(stderr, "%-8s %-7s %s\n", commands_of_chat[i].name, what ? what : "", commands_of_chat[i].help);
+            fprintf(stderr, "%-8s %-7s %s\n", commands_of_chat[i].name, what ? what : "",
+                    commands_of_chat[i].help);
     }
-    fputs("A line that ends in \\ goes on in the next one. Ctrl-C stops an answer, and leaves at the prompt.\n", stderr);
+    fputs(
+        "A line that ends in \\ goes on in the next one. Ctrl-C stops an answer, and leaves at the prompt.\n",
+        stderr);
     return CHAT_DONE;
 }
 

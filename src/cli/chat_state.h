@@ -9,9 +9,9 @@
 
 struct chat {
     struct session *s;
-    json_t *messages;            /* array of OpenAI's messages */
-    struct buf template, tools;  /* from the options; empty: the file's, none */
-    struct buf files;            /* read by /read, in front of the next question */
+    json_t *messages;           /* array of OpenAI's messages */
+    struct buf template, tools; /* from the options; empty: the file's, none */
+    struct buf files;           /* read by /read, in front of the next question */
     struct line_reader *reader;
     bool colors;
 };

@@ -399,8 +399,9 @@ static void close_writer(struct writer *w)
     stop_release(&w->stop);
 }
 
-int session_write(struct session *s, const grappa_token *prompt, size_t n, bool echo, const struct session_turn *turn,
-                  struct buf *text, enum ending *ending, struct grappa_err *err)
+int session_write(struct session *s, const grappa_token *prompt, size_t n, bool echo,
+                  const struct session_turn *turn, struct buf *text, enum ending *ending,
+                  struct grappa_err *err)
 {
     if (n == 0)
         return cli_error(err, 1, "the prompt is empty");

@@ -19,7 +19,7 @@ struct session {
     /* After so many tokens of the next prompt a step ends, so that a recurrent model's states can go back
      * there; 0: nowhere in particular. */
     size_t n_lasting;
-    struct stop stop; /* the reverse prompts */
+    struct stop stop;                         /* the reverse prompts */
     double start, load_s, prompt_s, decode_s; /* seconds, for the summary */
     size_t n_prompt, n_decode;                /* tokens computed in those */
 };
@@ -51,10 +51,12 @@ struct session_turn {
 int session_open(struct session *s, const struct options *o, struct grappa_err *err);
 void session_close(struct session *s);
 
-/* Computes the prompt and writes what follows. `echo`: the prompt is written before, to stdout. `turn` may be NULL, and
- * `text`, which receives what was written, without the prompt. Fails with exit status 1, the session stays usable. */
-int session_write(struct session *s, const grappa_token *prompt, size_t n, bool echo, const struct session_turn *turn,
-                  struct buf *text, enum ending *ending, struct grappa_err *err);
+/* Computes the prompt and writes what follows. `echo`: the prompt is written before, to stdout. `turn` may be
+ * NULL, and `text`, which receives what was written, without the prompt. Fails with exit status 1, the
+ * session stays usable. */
+int session_write(struct session *s, const grappa_token *prompt, size_t n, bool echo,
+                  const struct session_turn *turn, struct buf *text, enum ending *ending,
+                  struct grappa_err *err);
 
 /* With --perf or -v: times and speeds on stderr. */
 void session_summary(const struct session *s);

@@ -1,5 +1,5 @@
-/* Conversations behind grappa-chat.h: thin, the work is in room chat. What is added here is what the vocabulary knows:
- * the file's templates, the texts of BOS and EOS, and the ids of tokens. */
+/* Conversations behind grappa-chat.h: thin, the work is in room chat. What is added here is what the
+ * vocabulary knows: the file's templates, the texts of BOS and EOS, and the ids of tokens. */
 #include "engine/engine.h"
 
 #include "base/mem.h"
@@ -26,7 +26,8 @@ struct grappa_chat_parser {
 };
 
 /* Both sides count alike. */
-_Static_assert((int)GRAPPA_REASONING_DEEPSEEK_LEGACY == (int)CHAT_REASONING_DEEPSEEK_LEGACY, "reasoning formats");
+_Static_assert((int)GRAPPA_REASONING_DEEPSEEK_LEGACY == (int)CHAT_REASONING_DEEPSEEK_LEGACY,
+               "reasoning formats");
 _Static_assert((int)GRAPPA_GRAMMAR_LARK == (int)CHAT_GRAMMAR_LARK, "grammar types");
 _Static_assert((int)GRAPPA_DELTA_ARGUMENTS == (int)CHAT_DELTA_ARGUMENTS, "delta types");
 
@@ -102,7 +103,15 @@ static token_id special_token(const struct vocab *v, const char *text)
     return special ? t : TOKEN_NONE;
 }
 
-static grappa_token *special_tokens(const struct vocab *v, const char *const *texts, size_t n, size_t *n_found)
+static int64_t control_token(void *user, const char *text)
+{
+    const struct vocab *v = user;
+    token_id t = vocab_find(v, str_of(text));
+    return t != TOKEN_NONE && vocab_is_control(v, t) ? t : -1;
+}
+
+static grappa_token *special_tokens(const struct vocab *v, const char *const *texts, size_t n,
+                                    size_t *n_found)
 {
     grappa_token *out = xcalloc(n + 1, sizeof *out);
     *n_found = 0;
@@ -137,7 +146,8 @@ static void take_syntax(struct grappa_chat *c, const struct vocab *v)
     };
 }
 
-static int tool_choice(const struct grappa_chat_params *params, struct conversation_params *p, struct err *err)
+static int tool_choice(const struct grappa_chat_params *params, struct conversation_params *p,
+                       struct err *err)
 {
     static const char *const names[] = {
         [CHAT_TOOLS_AUTO] = "auto",
@@ -153,7 +163,8 @@ static int tool_choice(const struct grappa_chat_params *params, struct conversat
             return 0;
         }
     }
-    return err_set(err, ERR_USAGE, "tool_choice: \"auto\", \"none\" or \"required\" expected, it is \"%.40s\"",
+    return err_set(err, ERR_USAGE,
+                   "tool_choice: \"auto\", \"none\" or \"required\" expected, it is \"%.40s\"",
                    params->tool_choice);
 }
 
@@ -175,6 +186,8 @@ struct grappa_chat *grappa_chat_new(const struct grappa_vocab *v, const struct g
         .enable_thinking = params->enable_thinking,
         .eager = true,
         .now = params->now,
+        .control_token = control_token,
+        .user = v->v,
     };
     struct conversation *made = NULL;
     use_vocab(v, &p);
@@ -258,7 +271,8 @@ static uint64_t seed_now(const void *salt)
 {
     struct timespec t;
     clock_gettime(CLOCK_REALTIME, &t);
-    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec + (uint64_t)(uintptr_t)salt * 0x9E3779B97F4A7C15u;
+    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec +
+           (uint64_t)(uintptr_t)salt * 0x9E3779B97F4A7C15u;
 }
 
 struct grappa_chat_parser *grappa_chat_parser_new(const struct grappa_chat *c, struct grappa_err *err)
@@ -293,8 +307,8 @@ size_t grappa_chat_parser_add(struct grappa_chat_parser *p, const char *text, si
     }
     for (size_t i = 0; i < n; i++) {
         const struct chat_delta *d = &deltas[i];
-        p->deltas[i] = (struct grappa_delta){(enum grappa_delta_type)d->type, d->index, d->id, d->name, d->text,
-                                             d->n_text};
+        p->deltas[i] = (struct grappa_delta){
+            (enum grappa_delta_type)d->type, d->index, d->id, d->name, d->text, d->n_text};
     }
     *out = p->deltas;
     return n;

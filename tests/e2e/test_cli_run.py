@@ -194,7 +194,7 @@ def test_chat_goes_back_to_kept_states(name, tmp_path):
     template = tmp_path / "thought.jinja"
     template.write_text(THOUGHT)
     letters = [w for i in range(64, 90) for w in ("--logit-bias", f"{i}+50")]  # a text, whatever the model says
-    words = ["--chat-template-file", template, "-c", "512", *letters]
+    words = ["--chat-template-file", template, "--reasoning-format", "none", "-c", "512", *letters]
     one = chat(model, b"the cat\n", *words).stdout
     done = chat(model, b"the cat\nthe dog\n", *words, "-v", "-v")
     assert done.stdout.startswith(one)

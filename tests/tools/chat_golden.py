@@ -8,11 +8,16 @@ Records are "key LENGTH\\n" text "\\n". For each case: name, template, messages,
 that the template raised itself is "raised" with its message, any other is "refused" and has no text.
 """
 
+import datetime
 import json
 import sys
 
-from chat_parity import BOS, EOS, environment
 from jinja2.exceptions import TemplateError
+from jinja2.ext import Extension, loopcontrols
+from jinja2.nodes import CallBlock
+from jinja2.sandbox import ImmutableSandboxedEnvironment
+
+BOS, EOS = "<s>", "</s>"
 
 CHAT = [
     {"role": "system", "content": "You are \"brief\"."},
@@ -136,6 +141,34 @@ CASES = [
     ("no messages", "{% for m in messages %}x{% endfor %}{{ messages|length }}", []),
     ("unicode", "{{ '日本語'|length }} {{ '日本語'[1] }} {{ 'É'|lower }} {{ 'ß'|upper }} {{ 'naïve'.title() }} {{ 'ﬁ' }}", CHAT),
 ]
+
+
+class Generation(Extension):
+    tags = {"generation"}
+
+    def parse(self, parser):
+        lineno = next(parser.stream).lineno
+        body = parser.parse_statements(("name:endgeneration",), drop_needle=True)
+        return CallBlock(self.call_method("_same"), [], [], body).set_lineno(lineno)
+
+    def _same(self, caller):
+        return caller()
+
+
+def tojson(x, ensure_ascii=False, indent=None, separators=None, sort_keys=False):
+    return json.dumps(x, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
+
+
+def raise_exception(message):
+    raise TemplateError(message)
+
+
+def environment():
+    env = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True, extensions=[Generation, loopcontrols])
+    env.filters["tojson"] = tojson
+    env.globals["raise_exception"] = raise_exception
+    env.globals["strftime_now"] = lambda format: datetime.datetime.now().strftime(format)
+    return env
 
 
 def put(key, text):

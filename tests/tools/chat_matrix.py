@@ -147,6 +147,13 @@ NEITHER = [
      "text is joined with what `safe` marked: escaped as Jinja2 does, which llama.cpp doesn't; and Jinja2 alone gets other "
      "messages"),
     ("CohereForAI-c4ai-command-r-plus-tool_use", "call, tools gone", "llama.cpp keeps a newline that Jinja2 drops"),
+    ("google-gemma-4-31B-it-interleaved", "null argument", "llama.cpp prints None as nothing"),
+    ("HuggingFaceTB-SmolLM3-3B|llama-cpp-rwkv-world|microsoft-Phi-3.5.*",
+     "(bare )?tools?(, no system)?|call|call and.*|call with.*|two calls|calls in turn|null argument|arguments.*|(null|absent) content|"
+     "reasoning and call", "the template shows no tools: they stand in the system message"),
+    ("google-gemma-2.*", "(bare )?tools?(, no system)?", "the same"),
+    ("Apertus.*|Apriel-1.6.*|upstage-Solar.*|NVIDIA-Nemotron-Nano-v2|llama-cpp-rwkv-world|poolside-Laguna-XS.*", "continue.*",
+     "llama.cpp doesn't know the marks of reasoning, or the white space that belongs to them"),
 ]
 
 

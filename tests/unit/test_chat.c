@@ -1,8 +1,5 @@
 /* Chat templates against Jinja2 and llama.cpp (tests/golden/chat), and the bounds that a hostile template
- * meets.
- *
- * With arguments, TEMPLATE MESSAGES VARIABLES (files), it renders instead: tests/tools/chat_parity.py uses
- * that. */
+ * meets. */
 #include "chat/chat.h"
 
 #include "test_chat_records.h"
@@ -343,24 +340,7 @@ static void long_conversation(void **state)
     buf_release(&out);
 }
 
-static int render_files(char **paths)
-{
-    struct buf source = read_file(paths[0]), messages = read_file(paths[1]), extra = read_file(paths[2]),
-               out = {0};
-    struct err err = ERR_INIT;
-    int status = render(buf_str(&source), buf_str(&messages), buf_str(&extra), false, &out, &err);
-    if (status != 0)
-        fprintf(stderr, "%s\n", err.text);
-    else
-        fwrite(out.p, 1, out.n, stdout);
-    buf_release(&source);
-    buf_release(&messages);
-    buf_release(&extra);
-    buf_release(&out);
-    return status != 0;
-}
-
-int main(int argc, char **argv)
+int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(features),
@@ -374,7 +354,5 @@ int main(int argc, char **argv)
         cmocka_unit_test(later_variables_win),
         cmocka_unit_test(long_conversation),
     };
-    if (argc == 4)
-        return render_files(argv + 1);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
