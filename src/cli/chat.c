@@ -228,6 +228,10 @@ static int write_answer(struct chat *c, struct grappa_chat *chat, bool echo, str
         turn.write = take_more;
         turn.user = a;
         turn.n_preserved = grappa_chat_preserved(chat, &turn.preserved);
+        turn.grammar = grappa_chat_grammar(chat);
+        turn.think_start = grappa_chat_think_start(chat);
+        turn.think_end = grappa_chat_think_end(chat);
+        turn.think_open = grappa_chat_thinking_open(chat);
         a->parser = grappa_chat_parser_new(chat, err);
         status = a->parser ? status : -1;
     }

@@ -363,8 +363,8 @@ static bool ends_in_thought(const struct session *s, const grappa_token *prompt,
 }
 
 /* A text of its own constraint or with a budget for thoughts needs a sampler of its own. */
-static int restart_sampler(struct session *s, const struct session_turn *turn, const grappa_token *prompt, size_t n,
-                           struct grappa_err *err)
+static int restart_sampler(struct session *s, const struct session_turn *turn, const grappa_token *prompt,
+                           size_t n, struct grappa_err *err)
 {
     struct session_turn t = *turn;
     bool bounded = s->o->reasoning_budget >= 0;
