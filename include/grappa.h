@@ -309,6 +309,7 @@ struct grappa_sampler_params {
     int n_dry_breakers;
     int32_t mirostat;
     float mirostat_tau, mirostat_eta;
+    float adaptive_target, adaptive_decay; /* of sampler "adaptive_p" */
     bool ignore_eos;
     const struct grappa_logit_bias *bias;
     size_t n_bias;

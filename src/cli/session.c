@@ -68,6 +68,8 @@ void copy_sampling_options(struct grappa_sampler_params *p, const struct options
     p->mirostat = o->mirostat;
     p->mirostat_tau = o->mirostat_ent;
     p->mirostat_eta = o->mirostat_lr;
+    p->adaptive_target = o->adaptive_target;
+    p->adaptive_decay = o->adaptive_decay;
     p->ignore_eos = o->ignore_eos;
     p->samplers = o->samplers;
     p->sampling_seq = o->sampling_seq;

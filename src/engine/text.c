@@ -259,7 +259,7 @@ struct grappa_sampler {
     X(repeat_penalty) X(frequency_penalty) X(presence_penalty) X(repeat_last_n) \
     X(dry_multiplier) X(dry_base) X(dry_allowed_length) X(dry_penalty_last_n) \
     X(dry_breakers) X(n_dry_breakers) X(mirostat) X(mirostat_tau) \
-    X(mirostat_eta) X(ignore_eos) X(n_bias) X(samplers) \
+    X(mirostat_eta) X(adaptive_target) X(adaptive_decay) X(ignore_eos) X(n_bias) X(samplers) \
     X(n_ctx) X(think_budget) X(think_start) X(think_end) X(think_open)
 /* clang-format on */
 

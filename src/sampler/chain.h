@@ -38,6 +38,19 @@ struct dry {
     int32_t *repeat;        /* by token: 1 + the longest repetition it would go on with; all 0 between runs */
 };
 
+/* The texts of the candidates, one after the other. */
+struct infill {
+    struct buf pieces;
+    size_t *ends;
+};
+
+/* How likely the chosen ones were, on a falling average, and the last one that is not accepted yet. */
+struct adaptive {
+    float *p; /* of each candidate, before it was changed; NULL: off */
+    float weighted_sum, total_weight, chosen_p;
+    token_id chosen;
+};
+
 struct sampler {
     struct sampler_params params; /* the pointers in it are not kept */
     const struct vocab *vocab;
@@ -52,6 +65,8 @@ struct sampler {
     struct penalties penalties;
     struct dry dry;
     float mirostat_mu;
+    struct infill infill;
+    struct adaptive adaptive;
     struct grammar *grammar; /* NULL: none */
     bool grammar_lazy;
     struct think *think; /* NULL: none */
@@ -67,7 +82,7 @@ struct stage {
     bool (*off)(const struct sampler_params *p);
     /* NULL, or makes what the stage remembers; -1 on failure. */
     int (*init)(struct sampler *s, struct err *err);
-    void (*apply)(struct sampler *s, struct cands *c);
+    void (*apply)(struct sampler *s, struct cands *c); /* NULL: it chooses in the end */
 };
 
 extern const struct stage stages[];
@@ -85,6 +100,15 @@ void apply_xtc(struct sampler *s, struct cands *c);
 void apply_temperature(struct sampler *s, struct cands *c);
 size_t pick_dist(struct sampler *s, struct cands *c);
 size_t pick_mirostat(struct sampler *s, struct cands *c);
+int init_adaptive(struct sampler *s, struct err *err);
+size_t pick_adaptive(struct sampler *s, struct cands *c);
+void accept_adaptive(struct sampler *s, token_id t);
+void reset_adaptive(struct sampler *s);
+
+/* infill.c */
+int init_infill(struct sampler *s, struct err *err);
+void apply_infill(struct sampler *s, struct cands *c);
+void release_infill(struct infill *in);
 
 /* allow.c: what a grammar and a thinking budget leave. */
 int init_constraints(struct sampler *s, const struct sampler_params *p, struct err *err);

@@ -2,6 +2,7 @@
 #include "sampler/chain.h"
 
 #include <math.h>
+#include <stdlib.h>
 
 /* Not above zero: the largest logit alone stays possible. */
 static void scale(struct cands *c, float temp)
@@ -121,4 +122,63 @@ size_t pick_mirostat(struct sampler *s, struct cands *c)
     float surprise = -log2f(c->p[chosen].p);
     s->mirostat_mu -= s->params.mirostat_eta * (surprise - s->params.mirostat_tau);
     return chosen;
+}
+
+int init_adaptive(struct sampler *s, struct err *err)
+{
+    float *decay = &s->params.adaptive_decay;
+    *decay = *decay < 0 ? 0 : *decay > 0.99f ? 0.99f : *decay;
+    if (!s->adaptive.p)
+        s->adaptive.p = calloc(s->cands.n_vocab, sizeof *s->adaptive.p);
+    return s->adaptive.p ? 0 : err_set(err, ERR_MEMORY, "sampler: out of memory");
+}
+
+static float between(float x, float low, float high)
+{
+    return x < low ? low : x > high ? high : x;
+}
+
+/* Adaptive-p: tokens near a probability are preferred, and the probability moves so that those chosen have
+ * the target on average. */
+size_t pick_adaptive(struct sampler *s, struct cands *c)
+{
+    const float width = 0.3f, peak = 5, sharpness = 10;
+    struct adaptive *a = &s->adaptive;
+    cands_softmax(c);
+    if (s->params.adaptive_target < 0)
+        return draw(&s->rng, c);
+    float target = between(s->params.adaptive_target, 0, 1);
+    if (a->total_weight != 0)
+        target = between(2 * target - a->weighted_sum / a->total_weight, 0, 1);
+    for (size_t i = 0; i < c->n; i++) {
+        a->p[i] = c->p[i].p;
+        if (c->p[i].logit == -INFINITY)
+            continue;
+        float distance = fabsf((c->p[i].p - target) * (1.0f / width));
+        c->p[i].logit = peak - sharpness * distance * distance / (1 + distance);
+    }
+    cands_softmax(c);
+    c->sorted = false;
+    size_t chosen = draw(&s->rng, c);
+    a->chosen = c->p[chosen].id;
+    a->chosen_p = a->p[chosen];
+    return chosen;
+}
+
+void accept_adaptive(struct sampler *s, token_id t)
+{
+    struct adaptive *a = &s->adaptive;
+    if (a->p && a->chosen == t) {
+        a->weighted_sum = a->chosen_p + s->params.adaptive_decay * a->weighted_sum;
+        a->total_weight = 1 + s->params.adaptive_decay * a->total_weight;
+    }
+    a->chosen = TOKEN_NONE;
+}
+
+void reset_adaptive(struct sampler *s)
+{
+    float rest = 1 - s->params.adaptive_decay;
+    s->adaptive.weighted_sum = s->params.adaptive_target / rest;
+    s->adaptive.total_weight = 1 / rest;
+    s->adaptive.chosen = TOKEN_NONE;
 }

@@ -58,6 +58,12 @@ static bool off_temperature(const struct sampler_params *p)
     return p->temp == 1 && p->dynatemp_range <= 0;
 }
 
+static bool never_off(const struct sampler_params *p)
+{
+    (void)p;
+    return false;
+}
+
 const struct stage stages[] = {
     {"penalties", {0}, 'e', false, off_penalties, init_penalties, apply_penalties},
     {"dry", {0}, 'd', false, off_dry, init_dry, apply_dry},
@@ -68,6 +74,8 @@ const struct stage stages[] = {
     {"min_p", {"min-p", "minp"}, 'm', true, off_min_p, NULL, apply_min_p},
     {"xtc", {0}, 'x', false, off_xtc, NULL, apply_xtc},
     {"temperature", {"temp"}, 't', true, off_temperature, NULL, apply_temperature},
+    {"infill", {0}, 'i', false, never_off, init_infill, apply_infill},
+    {"adaptive_p", {"adaptive-p", "adaptivep"}, 'a', false, never_off, init_adaptive, NULL},
 };
 const size_t n_stages = sizeof stages / sizeof stages[0];
 
@@ -90,6 +98,8 @@ struct sampler_params sampler_defaults(void)
         .dry_penalty_last_n = 64,
         .mirostat_tau = 5,
         .mirostat_eta = 0.1f,
+        .adaptive_target = -1,
+        .adaptive_decay = 0.9f,
         .samplers = DEFAULT_SAMPLERS,
         .think_budget = -1,
     };
@@ -141,7 +151,8 @@ static int add_stage(struct sampler *s, const struct stage *st, struct err *err)
         return 0;
     if (s->n_chain == SAMPLER_MAX_STAGES)
         return err_set(err, ERR_USAGE, "more than %d samplers", SAMPLER_MAX_STAGES);
-    s->chain[s->n_chain++] = st;
+    if (st->apply)
+        s->chain[s->n_chain++] = st;
     return st->init ? st->init(s, err) : 0;
 }
 
@@ -229,6 +240,8 @@ void sampler_free(struct sampler *s)
         return;
     release_penalties(&s->penalties);
     release_dry(&s->dry);
+    release_infill(&s->infill);
+    free(s->adaptive.p);
     release_constraints(s);
     cands_release(&s->cands);
     free(s->bias);
@@ -251,6 +264,7 @@ void sampler_reset(struct sampler *s)
     s->mirostat_mu = 2 * s->params.mirostat_tau;
     reset_penalties(&s->penalties);
     reset_dry(&s->dry);
+    reset_adaptive(s);
     reset_constraints(s);
     s->cands.n = 0;
     s->cands.dense = NULL;
@@ -274,7 +288,9 @@ token_id sampler_sample(struct sampler *s, const float *logits)
     if (s->greedy_from >= 0)
         cands_only(c, cands_max(c));
     else
-        chosen = s->params.mirostat ? pick_mirostat(s, c) : pick_dist(s, c);
+        chosen = s->params.mirostat ? pick_mirostat(s, c)
+                 : s->adaptive.p    ? pick_adaptive(s, c)
+                                    : pick_dist(s, c);
     return s->sampled = c->p[chosen].id;
 }
 
@@ -285,6 +301,7 @@ void sampler_accept(struct sampler *s, token_id t)
     if (t == s->sampled)
         accept_constraints(s, t);
     s->sampled = TOKEN_NONE;
+    accept_adaptive(s, t);
     if (s->penalties.count)
         accept_penalties(&s->penalties, t);
     if (s->dry.repeat)

@@ -35,6 +35,7 @@ struct sampler_params { /* defaults: sampler_defaults(), those of llama.cpp */
     int n_dry_breakers;
     int32_t mirostat; /* 0 off, 1, 2 */
     float mirostat_tau, mirostat_eta;
+    float adaptive_target, adaptive_decay; /* of "adaptive_p"; a target below 0: it leaves the distribution */
     bool ignore_eos;
     const struct sampler_bias *bias;
     size_t n_bias;

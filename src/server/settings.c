@@ -258,8 +258,8 @@ static const struct field FIELDS[] = {
     CLAMPED_FIELD("mirostat", s.mirostat, 0, 2),
     REAL_FIELD("mirostat_tau", s.mirostat_tau, -1e30, 1e30),
     REAL_FIELD("mirostat_eta", s.mirostat_eta, -1e30, 1e30),
-    REAL_FIELD("adaptive_target", adaptive_target, -3e38, 1),
-    {"adaptive_decay", FIELD_F32, offsetof(struct settings, adaptive_decay), 0, 0.99, HARD, NULL},
+    REAL_FIELD("adaptive_target", s.adaptive_target, -3e38, 1),
+    {"adaptive_decay", FIELD_F32, offsetof(struct settings, s.adaptive_decay), 0, 0.99, HARD, NULL},
     {"seed", FIELD_U32, offsetof(struct settings, s.seed), -1, 4294967295.0, CLAMP, NULL},
     CLAMPED_FIELD("n_probs,logprobs", n_probs, 0, 1 << 20),
     INT_FIELD("min_keep", s.min_keep, 0, MAX_I32),
@@ -305,8 +305,6 @@ int settings_init(struct settings *s, const struct server_params *p, const struc
                            .n_cmpl = 1,
                            .id_slot = -1,
                            .t_max_predict_ms = -1,
-                           .adaptive_target = -1,
-                           .adaptive_decay = 0.9f,
                            .stop = p->stop,
                            .chat_format = "Content-only",
                            .reasoning_format = "none"};
@@ -342,7 +340,8 @@ static const struct {
     char letter;
     const char *name;
 } SAMPLERS[] = {{'e', "penalties"}, {'d', "dry"},   {'s', "top_n_sigma"}, {'k', "top_k"},      {'y', "typ_p"},
-                {'p', "top_p"},     {'m', "min_p"}, {'x', "xtc"},         {'t', "temperature"}};
+                {'p', "top_p"},     {'m', "min_p"}, {'x', "xtc"},         {'t', "temperature"},
+                {'i', "infill"},    {'a', "adaptive_p"}};
 
 static json_t *samplers_json(const struct settings *s)
 {
@@ -404,8 +403,8 @@ static const struct {
     ROW("mirostat", FIELD_I32, s.mirostat),
     ROW("mirostat_tau", FIELD_F32, s.mirostat_tau),
     ROW("mirostat_eta", FIELD_F32, s.mirostat_eta),
-    ROW("adaptive_target", FIELD_F32, adaptive_target),
-    ROW("adaptive_decay", FIELD_F32, adaptive_decay),
+    ROW("adaptive_target", FIELD_F32, s.adaptive_target),
+    ROW("adaptive_decay", FIELD_F32, s.adaptive_decay),
     ROW("max_tokens", FIELD_I32, n_predict),
     ROW("n_predict", FIELD_I32, n_predict),
     ROW("n_keep", FIELD_I32, n_keep),

@@ -15,7 +15,6 @@ struct settings {
     bool backend_sampling, post_sampling_probs;
     int32_t ping_s, n_predict, n_indent, n_keep, n_discard, n_cmpl, n_cache_reuse, n_probs, id_slot;
     int64_t t_max_predict_ms;
-    float adaptive_target, adaptive_decay; /* without effect; shown */
     struct server_texts stop;
     struct server_texts response_fields;
     bool stop_given;

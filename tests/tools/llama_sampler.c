@@ -13,6 +13,7 @@
 #include "llama.h"
 
 #include <math.h>
+#include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -27,7 +28,7 @@ struct params {
     double xtc_probability, xtc_threshold, min_keep;
     double repeat_last_n, repeat_penalty, frequency_penalty, presence_penalty;
     double dry_multiplier, dry_base, dry_allowed_length, dry_penalty_last_n;
-    double mirostat, tau, eta;
+    double mirostat, tau, eta, adaptive_target, adaptive_decay;
     char samplers[256];
     char breakers[256]; /* separated by '|', with \n */
     double prompt[MAX_LIST], bias[MAX_LIST];
@@ -55,6 +56,8 @@ static const struct params defaults = {
     .dry_penalty_last_n = 64,
     .tau = 5,
     .eta = 0.1f,
+    .adaptive_target = -1,
+    .adaptive_decay = 0.9f,
     .samplers = "penalties;dry;top_n_sigma;top_k;typ_p;top_p;min_p;xtc;temperature",
     .breakers = "\\n|:|\"|*",
 };
@@ -92,7 +95,9 @@ static const struct {
             K(dry_penalty_last_n),
             K(mirostat),
             K(tau),
-            K(eta)};
+            K(eta),
+            K(adaptive_target),
+            K(adaptive_decay)};
 
 static int parse_list(const char *text, double *out)
 {
@@ -190,6 +195,8 @@ static struct llama_sampler *stage(const struct params *p, const char *name, con
     if (!strcmp(name, "temperature"))
         return llama_sampler_init_temp_ext((float)p->temp, (float)p->dynatemp_range,
                                            (float)p->dynatemp_exponent);
+    if (!strcmp(name, "infill"))
+        return llama_sampler_init_infill(vocab);
     fprintf(stderr, "unknown stage %s\n", name);
     exit(1);
 }
@@ -213,12 +220,17 @@ static struct llama_sampler *chain_of(const struct params *p, const struct llama
         return chain;
     }
     char names[256];
+    bool adaptive = false; /* chooses in the end, wherever it stands */
     strcpy(names, p->samplers);
     for (char *rest = names, *name; (name = strsep(&rest, ";"));) {
-        if (*name)
+        if (!strcmp(name, "adaptive_p"))
+            adaptive = true;
+        else if (*name)
             llama_sampler_chain_add(chain, stage(p, name, vocab));
     }
-    llama_sampler_chain_add(chain, llama_sampler_init_dist(seed));
+    llama_sampler_chain_add(chain, adaptive ? llama_sampler_init_adaptive_p((float)p->adaptive_target,
+                                                                            (float)p->adaptive_decay, seed)
+                                            : llama_sampler_init_dist(seed));
     return chain;
 }
 
@@ -234,14 +246,21 @@ static void put_hex(const char *s, int n)
         printf("%02x", (unsigned char)s[i]);
 }
 
-/* What DRY asks of the vocabulary: the text of each token, and the tokens of each end of a breaker. */
+/* What DRY asks of the vocabulary: the text of each token, and the tokens of each end of a breaker. What
+ * infill asks: pieces, where they are something else. */
 static void put_vocab(const struct llama_vocab *vocab)
 {
-    char text[256];
+    char text[256], piece[256];
     for (llama_token t = 0; t < llama_vocab_n_tokens(vocab); t++) {
         int n = llama_detokenize(vocab, &t, 1, text, sizeof text, false, true);
         printf("@ %d ", t);
         put_hex(text, n);
+        putchar('\n');
+        int k = llama_token_to_piece(vocab, t, piece, sizeof piece, 0, false);
+        if (k == n && !memcmp(text, piece, (size_t)n))
+            continue;
+        printf("+ %d ", t);
+        put_hex(piece, k);
         putchar('\n');
     }
 }

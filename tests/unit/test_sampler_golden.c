@@ -47,6 +47,8 @@ static const struct {
     P("mirostat", INT, mirostat),
     P("tau", FLOAT, mirostat_tau),
     P("eta", FLOAT, mirostat_eta),
+    P("adaptive_target", FLOAT, adaptive_target),
+    P("adaptive_decay", FLOAT, adaptive_decay),
 };
 
 /* One line of keys. Strings point into the line. */
@@ -159,13 +161,14 @@ static size_t parse_hex(const char *hex, struct buf *out)
     return n;
 }
 
-/* "@ id hex" and "~ hex id id …" */
+/* "@ id hex", "+ id hex" and "~ hex id id …" */
 static void parse_vocab_line(struct vocab *v, const char *line)
 {
     char *rest;
-    if (line[0] == '@') {
+    if (line[0] == '@' || line[0] == '+') {
         long id = strtol(line + 2, &rest, 10);
-        parse_hex(rest + 1, &v->text[id]);
+        parse_hex(rest + 1, line[0] == '@' ? &v->text[id] : &v->piece[id]);
+        v->has_piece[id] = line[0] == '+';
         return;
     }
     assert_true(v->n_tails < VOCAB_TAILS);
@@ -209,8 +212,7 @@ static void begin_case(struct run *r)
 {
     struct err err = ERR_INIT;
     r->vocab.n = r->c.n_vocab;
-    r->vocab.eog = TOKEN_NONE;
-
+    r->vocab.eog = 2; /* of stories260K */
     r->logits = calloc((size_t)r->c.n_vocab + 1, sizeof *r->logits);
     r->sampler = sampler_new(&r->c.params, &r->vocab, &err);
     if (!r->sampler)
@@ -237,7 +239,7 @@ static void golden(void **state)
     for (char text[4096]; fgets(text, sizeof text, f);) {
         if (text[0] == '#')
             continue;
-        if (text[0] == '@' || text[0] == '~') {
+        if (strchr("@+~", text[0])) {
             parse_vocab_line(&r->vocab, text);
         } else if (text[0] != '=') {
             end_case(r);

@@ -14,7 +14,9 @@
 struct vocab {
     int32_t n;
     token_id eog;
-    struct buf text[VOCAB_TEXTS]; /* of the first tokens */
+    struct buf text[VOCAB_TEXTS];  /* of the first tokens */
+    struct buf piece[VOCAB_TEXTS]; /* where it differs */
+    bool has_piece[VOCAB_TEXTS];
     bool control[VOCAB_TEXTS];
     struct {
         struct buf text;
@@ -34,6 +36,17 @@ bool vocab_is_eog(const struct vocab *v, token_id t)
     return t == v->eog;
 }
 
+token_id vocab_eot(const struct vocab *v)
+{
+    (void)v;
+    return TOKEN_NONE;
+}
+
+token_id vocab_eos(const struct vocab *v)
+{
+    return v->eog;
+}
+
 uint32_t vocab_attr(const struct vocab *v, token_id t)
 {
     return t < VOCAB_TEXTS && v->control[t] ? VOCAB_ATTR_CONTROL : VOCAB_ATTR_NORMAL;
@@ -42,7 +55,9 @@ uint32_t vocab_attr(const struct vocab *v, token_id t)
 void vocab_piece(const struct vocab *v, token_id t, int lstrip, bool special, struct buf *out)
 {
     (void)lstrip;
-    if (t < VOCAB_TEXTS && (special || !v->control[t]))
+    if (t < VOCAB_TEXTS && v->has_piece[t])
+        buf_add(out, v->piece[t].p, v->piece[t].n);
+    else if (t < VOCAB_TEXTS && (special || !v->control[t]))
         buf_add(out, v->text[t].p, v->text[t].n);
 }
 
@@ -73,6 +88,8 @@ static inline void vocab_stub_release(struct vocab *v)
 {
     for (size_t i = 0; i < VOCAB_TEXTS; i++)
         buf_release(&v->text[i]);
+    for (size_t i = 0; i < VOCAB_TEXTS; i++)
+        buf_release(&v->piece[i]);
     for (size_t i = 0; i < VOCAB_TAILS; i++)
         buf_release(&v->tails[i].text);
 }
