@@ -2,11 +2,14 @@
 //!
 //! A state is a set of stacks, each the ways on from here: the next step on top, below it where to go on after the
 //! rules that are open. Stacks share their lower parts as linked nodes, sets are interned, and what a byte does to a
-//! set is remembered. So the walk through the vocabulary's trie is a walk through a table that is made as it goes,
-//! which is cheap where a grammar spends its time (inside of strings, say), and masks that were made are kept.
+//! set is remembered. So the walk through the vocabulary's trie is a walk through a table that is made as it goes.
+//!
+//! The upper end of a stack alone decides most tokens: inside of a string it doesn't matter how deep in which objects that
+//! is. So what it allows is worked out once for each upper end (as in XGrammar: Y. Dong et al., 2024), with a list of the
+//! tokens that reach below it, and only those are looked at for each place in a text.
 
 use super::gbnf_parse::{Grammar, Op};
-use llguidance::toktrie::{Recognizer, SimpleVob, TokTrie};
+use llguidance::toktrie::{SimpleVob, TokTrie};
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
@@ -14,16 +17,21 @@ const MAX_STACKS: usize = 4096; // of one state
 const MAX_STATES: usize = 1 << 14; // kept from step to step
 const MAX_WORK: usize = 8_000_000; // stacks looked at in one step
 const MAX_MASKS: usize = 64;
+const MAX_TOPS: usize = 64;
+const TOP: usize = 3; // nodes of a stack that are its upper end
 
 const DEAD: u32 = 0;
 const UNKNOWN: u32 = u32::MAX;
 const BOTTOM: u32 = 0; // the empty stack
+const BELOW: u32 = 1; // what an upper end stands on: anything
 
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 struct Node {
     at: u32,    // in Grammar::ops, never an End
     below: u32, // node
 }
+
+const NOWHERE: Node = Node { at: u32::MAX, below: BOTTOM };
 
 /// A character of which `left` bytes are still to come; `value`: its bits so far.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Default)]
@@ -80,7 +88,21 @@ pub struct Automaton {
     start: u32,
     now: u32,
     masks: HashMap<u32, SimpleVob>,
-    path: Vec<u32>, // while walking the trie: the states behind each byte
+    tops: HashMap<Top, Arc<Decided>>,
+}
+
+/// The upper end of a stack: places in Grammar::ops, the topmost first; and the character that has begun.
+#[derive(PartialEq, Eq, Hash)]
+struct Top {
+    at: Vec<u32>,
+    whole: bool, // nothing is below it
+    partial: Partial,
+}
+
+/// What an upper end decides.
+struct Decided {
+    allowed: SimpleVob,
+    open: Vec<u32>, // tokens that reach below it, not allowed without
 }
 
 /// The grammar asks for more work than is allowed.
@@ -91,7 +113,7 @@ impl Automaton {
     pub fn new(grammar: Arc<Grammar>) -> Result<Automaton, TooMuch> {
         let mut a = Automaton {
             grammar,
-            nodes: vec![Node { at: u32::MAX, below: BOTTOM }],
+            nodes: vec![NOWHERE; 2], // BOTTOM and BELOW
             node_ids: HashMap::new(),
             states: Vec::new(),
             state_ids: HashMap::new(),
@@ -100,7 +122,7 @@ impl Automaton {
             start: DEAD,
             now: DEAD,
             masks: HashMap::new(),
-            path: Vec::new(),
+            tops: HashMap::new(),
         };
         a.intern(State::default()); // DEAD
         let mut stacks = Vec::new();
@@ -149,10 +171,7 @@ impl Automaton {
                 }
             }
         }
-        let mut by_bytes = self.now;
-        for &byte in piece {
-            by_bytes = self.step(by_bytes, byte)?;
-        }
+        let by_bytes = self.walk(self.now, piece)?;
         if stacks.is_empty() {
             return Ok(by_bytes);
         }
@@ -301,11 +320,14 @@ impl Automaton {
     fn make_mask(&mut self, trie: &TokTrie, silent: &SimpleVob) -> Result<SimpleVob, TooMuch> {
         let mut mask = trie.alloc_token_set();
         let state = self.states[self.now as usize].clone();
-        self.path.clear();
-        self.path.push(self.now);
-        trie.add_bias(self, &mut mask, &[]);
-        if self.work > MAX_WORK {
-            return Err(TooMuch);
+        for &stack in &state.stacks {
+            let decided = self.decided(stack, state.partial, trie)?;
+            mask.or(&decided.allowed);
+            for &token in &decided.open {
+                if !mask.get(token as usize) && self.walk(self.now, trie.token(token))? != DEAD {
+                    mask.allow_token(token);
+                }
+            }
         }
         if state.partial.left > 0 {
             return Ok(mask);
@@ -317,9 +339,8 @@ impl Automaton {
                 }
                 Op::TokenNot(id) => {
                     let had = (id as usize) < trie.vocab_size() && mask.get(id as usize);
-                    for t in
-                        (0..trie.vocab_size() as u32).filter(|&t| (t != id || had) && !silent.get(t as usize))
-                    {
+                    let all = 0..trie.vocab_size() as u32;
+                    for t in all.filter(|&t| (t != id || had) && !silent.get(t as usize)) {
                         mask.allow_token(t);
                     }
                 }
@@ -329,10 +350,56 @@ impl Automaton {
         Ok(mask)
     }
 
+    fn walk(&mut self, from: u32, bytes: &[u8]) -> Result<u32, TooMuch> {
+        bytes.iter().try_fold(from, |state, &byte| self.step(state, byte))
+    }
+
+    fn decided(&mut self, stack: u32, partial: Partial, trie: &TokTrie) -> Result<Arc<Decided>, TooMuch> {
+        let mut top = Top { at: Vec::new(), whole: false, partial };
+        let mut node = stack;
+        while node != BOTTOM && top.at.len() < TOP {
+            top.at.push(self.nodes[node as usize].at);
+            node = self.nodes[node as usize].below;
+        }
+        top.whole = node == BOTTOM;
+        if let Some(decided) = self.tops.get(&top) {
+            return Ok(decided.clone());
+        }
+        let base = if top.whole { BOTTOM } else { BELOW };
+        let alone = top.at.iter().rev().fold(base, |below, &at| self.push(at, below));
+        let state = self.state(vec![alone], partial)?;
+        let decided = Arc::new(self.decide(state, trie)?);
+        if self.tops.len() >= MAX_TOPS {
+            self.tops.clear();
+        }
+        self.tops.insert(top, decided.clone());
+        Ok(decided)
+    }
+
+    fn decide(&mut self, from: u32, trie: &TokTrie) -> Result<Decided, TooMuch> {
+        let mut decided = Decided { allowed: trie.alloc_token_set(), open: Vec::new() };
+        let mut todo = vec![(trie.root(), from, false)];
+        while let Some((node, state, open)) = todo.pop() {
+            let open = open || self.states[state as usize].stacks.contains(&BELOW);
+            for child in trie.node_children(node) {
+                let to = self.step(state, child.byte())?;
+                match child.token_id() {
+                    Some(token) if to != DEAD => decided.allowed.allow_token(token),
+                    Some(token) if open => decided.open.push(token),
+                    _ => {}
+                }
+                if (to != DEAD || open) && child.subtree_size() > 1 {
+                    todo.push((child, to, open));
+                }
+            }
+        }
+        Ok(decided)
+    }
+
     /// Begins the tables anew, with the start and where we are.
     fn forget(&mut self) {
         let keep = [self.start, self.now].map(|s| self.states[s as usize].clone());
-        let old = std::mem::replace(&mut self.nodes, vec![Node { at: u32::MAX, below: BOTTOM }]);
+        let old = std::mem::replace(&mut self.nodes, vec![NOWHERE; 2]);
         self.node_ids.clear();
         self.states.clear();
         self.state_ids.clear();
@@ -394,29 +461,5 @@ fn reach(p: Partial) -> (u32, u32) {
         (0xD, 2) => (low, 0xD7FF),
         (4, 3) => (low, 0x10FFFF),
         _ => (low, high),
-    }
-}
-
-impl Recognizer for Automaton {
-    fn pop_bytes(&mut self, num: usize) {
-        self.path.truncate(self.path.len() - num);
-    }
-
-    fn collapse(&mut self) {}
-
-    fn trie_finished(&mut self) {
-        self.path.clear();
-    }
-
-    fn try_push_byte(&mut self, byte: u8) -> bool {
-        let from = self.path.last().copied().unwrap_or(DEAD);
-        let to = self.step(from, byte).unwrap_or_else(|TooMuch| {
-            self.work = MAX_WORK + 1; // so that make_mask hears of it
-            DEAD
-        });
-        if to != DEAD {
-            self.path.push(to);
-        }
-        to != DEAD
     }
 }

@@ -52,6 +52,7 @@ impl Constraint {
         if language == Language::Gbnf {
             let grammar = Arc::new(gbnf_parse::parse(source, token_of)?);
             let automaton = Automaton::new(grammar).map_err(|_| "the grammar has too many ways to begin")?;
+            vocabulary.text(); // made now, not in the first step
             return Ok(Constraint { vocabulary, engine: Engine::Gbnf(automaton), fresh: None });
         }
         let matcher = std::thread::scope(|scope| {

@@ -6,6 +6,9 @@ use llguidance::toktrie::{ApproximateTokEnv, InferenceCapabilities, SimpleVob, T
 use llguidance::ParserFactory;
 use std::sync::{Arc, OnceLock};
 
+/// Tries have room for no longer ones; those are as if they had no text.
+const MAX_TOKEN: usize = 1000;
+
 #[derive(Clone, Copy, PartialEq)]
 pub enum Kind {
     Text,
@@ -28,7 +31,8 @@ impl Vocabulary {
         let ends: Vec<u32> = (0..kinds.len()).filter(|&t| kinds[t] == Kind::End).map(|t| t as u32).collect();
         let mut silent = SimpleVob::alloc(tokens.len());
         for (t, bytes) in tokens.iter().enumerate() {
-            silent.set(t, kinds[t] == Kind::End || bytes.first().is_none_or(|&b| b == 0));
+            let no_text = bytes.first().is_none_or(|&b| b == 0) || bytes.len() > MAX_TOKEN;
+            silent.set(t, kinds[t] == Kind::End || no_text);
         }
         Vocabulary { tokens, kinds, ends, silent, text: OnceLock::new(), factory: OnceLock::new() }
     }
@@ -63,6 +67,7 @@ impl Vocabulary {
                 self.tokens[t].clone()
             }
             Kind::Text => Vec::new(),
+            _ if self.tokens[t].len() > MAX_TOKEN => Vec::new(),
             _ => [&[TokTrie::SPECIAL_TOKEN_MARKER], &self.tokens[t][..]].concat(),
         };
         let words: Vec<_> = (0..self.len()).map(word).collect();
