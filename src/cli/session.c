@@ -331,6 +331,10 @@ static int write_tokens(struct session *s, struct writer *w, enum ending *ending
             *ending = END_MODEL;
         if (((!end || s->o->special || is_preserved(w->turn, t)) && !write_token(w, t, ending)) || end)
             break;
+        if (grappa_sampler_finished(s->sampler)) {
+            *ending = END_MODEL;
+            break;
+        }
         if (left == 1)
             break;
         if (s->n_held == grappa_n_ctx(s->ctx)) {

@@ -160,7 +160,7 @@ void request_end(struct grappa_request *r, int32_t slot, enum grappa_finish fini
 {
     double now = engine_seconds();
     struct str rest = {"", 0};
-    if (finish != GRAPPA_FINISH_STOP && r->sampler)
+    if (!stop_text && r->sampler)
         rest = stop_end(&r->stop);
     if (r->started_at == 0)
         r->timings.queue_s = now - r->queued_at;

@@ -4,7 +4,10 @@ import re
 
 import jsonschema
 import pytest
-from cli_tools import good, refused, tiny
+from cli_tools import ROOT, good, refused, tiny
+from schemas import SCHEMAS
+
+SMOLLM2 = ROOT / ".models" / "SmolLM2-135M-Instruct.Q4_1.gguf"
 
 LIST = 'root ::= item{2,3}\nitem ::= "- " [a-z ]{1,12} "\\n"\n'
 PERSON = {
@@ -76,3 +79,37 @@ def test_reasoning_budget(model):
     start = some.index("</think>")
     assert 0 < start and some[:start] == free[:start]
     assert thoughts("the cat", "--reasoning-budget", "5") == thoughts("the cat")
+
+
+# --- schemas of many kinds ------------------------------------------------------------------------------------
+
+
+def check_schema(model, name, *words):
+    schema = SCHEMAS[name]
+    jsonschema.Draft202012Validator.check_schema(schema)
+    text = good("run", "-m", model, "-no-cnv", "-p", f"An example of {name}, as JSON:\n", "-n", "1500", "-c", "2048",
+                "--no-display-prompt", "-j", json.dumps(schema), *words).decode()
+    value = json.loads(text)
+    jsonschema.validate(value, schema, format_checker=jsonschema.FormatChecker())
+
+
+FEW = ["const", "one of", "tuple with a rest", "some required", "tree", "tool call"]
+
+
+@pytest.mark.parametrize("name", FEW)
+def test_schema(model, name):
+    check_schema(model, name, "--temp", "1", "-s", "3")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", SCHEMAS)
+def test_schemas_with_random_weights(model, name):
+    for seed in range(3):
+        check_schema(model, name, "--temp", "1", "-s", seed)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", SCHEMAS)
+def test_schemas_with_a_small_model(name):
+    check_schema(SMOLLM2, name, "--temp", "0")
+    check_schema(SMOLLM2, name, "--temp", "1.2", "-s", "5")

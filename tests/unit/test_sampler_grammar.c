@@ -288,6 +288,12 @@ static void test_schemas(void **state)
     assert_true(whole(g, "{\"left\": null, \"right\": {\"left\": {\"left\": null}}}"));
     assert_false(whole(g, "{\"left\": null, \"right\": null}"));
     grammar_free(g);
+    g = make(GRAMMAR_JSON_SCHEMA, "{\"type\": [\"number\", \"string\"]}");
+    assert_true(whole(g, "-1234567890123456.1234567890123456e10"));
+    assert_false(whole(g, "12345678901234567")); /* no number goes on for ever */
+    assert_false(whole(g, "0.12345678901234567"));
+    assert_true(whole(g, "\"12345678901234567890\\\"12345678901234567890\""));
+    grammar_free(g);
 }
 
 /* ---- what asks for too much ---- */

@@ -35,6 +35,8 @@ enum Engine {
 struct Constraint {
     vocabulary: Arc<Vocabulary>,
     engine: Engine,
+    /// Of JSON: how long the number is that is being written.
+    digits: Option<Digits>,
     /// As it was made; for a reset.
     fresh: Option<Box<Matcher>>,
 }
@@ -53,7 +55,7 @@ impl Constraint {
             let grammar = Arc::new(gbnf_parse::parse(source, token_of)?);
             let automaton = Automaton::new(grammar).map_err(|_| "the grammar has too many ways to begin")?;
             vocabulary.text(); // made now, not in the first step
-            return Ok(Constraint { vocabulary, engine: Engine::Gbnf(automaton), fresh: None });
+            return Ok(Constraint { vocabulary, engine: Engine::Gbnf(automaton), digits: None, fresh: None });
         }
         let matcher = std::thread::scope(|scope| {
             let thread = std::thread::Builder::new().stack_size(STACK);
@@ -62,10 +64,12 @@ impl Constraint {
             compiler.join().unwrap_or_else(|_| Err("internal error in the grammar compiler".into()))
         })?;
         let fresh = Some(Box::new(matcher.deep_clone()));
-        Ok(Constraint { vocabulary, engine: Engine::Guidance(Box::new(matcher)), fresh })
+        let digits = (language == Language::JsonSchema).then(Digits::default);
+        Ok(Constraint { vocabulary, engine: Engine::Guidance(Box::new(matcher)), digits, fresh })
     }
 
     fn reset(&mut self) {
+        self.digits = self.digits.as_ref().map(|_| Digits::default());
         match (&mut self.engine, &self.fresh) {
             (Engine::Gbnf(automaton), _) => automaton.reset(),
             (engine, Some(fresh)) => *engine = Engine::Guidance(Box::new(fresh.deep_clone())),
@@ -99,6 +103,13 @@ impl Constraint {
         for &t in &self.vocabulary.ends {
             out[t as usize / 32] &= !(1 << (t % 32));
         }
+        if self.digits.as_ref().is_some_and(|digits| digits.run >= MAX_DIGITS) {
+            let others = |(word, digit): (&u32, &u32)| word & !digit;
+            let digit = self.vocabulary.digit.as_slice();
+            if end || out.iter().zip(digit).any(|pair| others(pair) != 0) {
+                out.iter_mut().zip(digit).for_each(|(word, digit)| *word &= !digit);
+            }
+        }
         if end || out.iter().all(|&word| word == 0) {
             self.allow_end(out);
         }
@@ -113,6 +124,9 @@ impl Constraint {
 
     /// Goes on by a token of which `piece` is the part that counts; None: all of it.
     fn accept(&mut self, token: u32, piece: Option<&[u8]>) -> bool {
+        if let Some(digits) = &mut self.digits {
+            digits.add(piece.unwrap_or(self.vocabulary.bytes(token)));
+        }
         let ok = match &mut self.engine {
             Engine::Gbnf(a) => a.accept(token, piece.unwrap_or(self.vocabulary.bytes(token))),
             Engine::Guidance(m) => {
@@ -149,6 +163,32 @@ impl Constraint {
             Engine::Gbnf(a) => a.accepting(),
             Engine::Guidance(m) => m.is_accepting().unwrap_or(false),
             Engine::Failed => false,
+        }
+    }
+}
+
+/// As in llama.cpp's grammars for JSON, where each part of a number has this many at most: a small model would go on with
+/// zeros for ever.
+const MAX_DIGITS: usize = 16;
+
+/// Follows JSON as far as is needed to tell digits of a number from those in a string.
+#[derive(Default)]
+struct Digits {
+    run: usize,
+    in_string: bool,
+    escaped: bool,
+}
+
+impl Digits {
+    fn add(&mut self, piece: &[u8]) {
+        for &c in piece {
+            self.run = if c.is_ascii_digit() && !self.in_string { self.run + 1 } else { 0 };
+            match c {
+                _ if self.escaped => self.escaped = false,
+                b'\\' => self.escaped = self.in_string,
+                b'"' => self.in_string = !self.in_string,
+                _ => {}
+            }
         }
     }
 }

@@ -22,6 +22,8 @@ pub struct Vocabulary {
     pub ends: Vec<u32>,
     /// Those that no grammar may name: ends, and tokens without text.
     pub silent: SimpleVob,
+    /// Those that begin with a digit.
+    pub digit: SimpleVob,
     text: OnceLock<TokTrie>,
     factory: OnceLock<Result<ParserFactory, String>>,
 }
@@ -30,11 +32,13 @@ impl Vocabulary {
     pub fn new(tokens: Vec<Vec<u8>>, kinds: Vec<Kind>) -> Vocabulary {
         let ends: Vec<u32> = (0..kinds.len()).filter(|&t| kinds[t] == Kind::End).map(|t| t as u32).collect();
         let mut silent = SimpleVob::alloc(tokens.len());
+        let mut digit = SimpleVob::alloc(tokens.len());
         for (t, bytes) in tokens.iter().enumerate() {
             let no_text = bytes.first().is_none_or(|&b| b == 0) || bytes.len() > MAX_TOKEN;
+            digit.set(t, bytes.first().is_some_and(u8::is_ascii_digit));
             silent.set(t, kinds[t] == Kind::End || no_text);
         }
-        Vocabulary { tokens, kinds, ends, silent, text: OnceLock::new(), factory: OnceLock::new() }
+        Vocabulary { tokens, kinds, ends, silent, digit, text: OnceLock::new(), factory: OnceLock::new() }
     }
 
     pub fn len(&self) -> usize {
