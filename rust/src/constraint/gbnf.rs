@@ -9,7 +9,9 @@
 //! tokens that reach below it, and only those are looked at for each place in a text.
 
 use super::gbnf_parse::{Grammar, Op};
-use llguidance::toktrie::{SimpleVob, TokTrie};
+use super::trie;
+use super::vocabulary::Vocabulary;
+use llguidance::toktrie::SimpleVob;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
@@ -84,6 +86,7 @@ pub struct Automaton {
     states: Vec<Arc<State>>,
     state_ids: HashMap<Arc<State>, u32>,
     rows: Vec<Row>,
+    reaches_below: Vec<bool>, // by state: BELOW is among its stacks
     work: usize,
     start: u32,
     now: u32,
@@ -118,6 +121,7 @@ impl Automaton {
             states: Vec::new(),
             state_ids: HashMap::new(),
             rows: Vec::new(),
+            reaches_below: Vec::new(),
             work: 0,
             start: DEAD,
             now: DEAD,
@@ -257,6 +261,7 @@ impl Automaton {
         let id = self.states.len() as u32;
         let state = Arc::new(state);
         self.state_ids.insert(state.clone(), id);
+        self.reaches_below.push(state.stacks.contains(&BELOW));
         self.states.push(state);
         self.rows.push(Row::Few(Vec::new()));
         id
@@ -302,13 +307,13 @@ impl Automaton {
     }
 
     /// Which tokens may follow, without those that end the text; `silent` ones never.
-    pub fn mask(&mut self, trie: &TokTrie, silent: &SimpleVob) -> Result<&SimpleVob, TooMuch> {
+    pub fn mask(&mut self, vocabulary: &Vocabulary) -> Result<&SimpleVob, TooMuch> {
         self.work = 0;
         if self.states.len() > MAX_STATES {
             self.forget();
         }
         if !self.masks.contains_key(&self.now) {
-            let mask = self.make_mask(trie, silent)?;
+            let mask = self.make_mask(vocabulary)?;
             if self.masks.len() >= MAX_MASKS {
                 self.masks.clear();
             }
@@ -317,14 +322,15 @@ impl Automaton {
         Ok(&self.masks[&self.now])
     }
 
-    fn make_mask(&mut self, trie: &TokTrie, silent: &SimpleVob) -> Result<SimpleVob, TooMuch> {
-        let mut mask = trie.alloc_token_set();
+    fn make_mask(&mut self, vocabulary: &Vocabulary) -> Result<SimpleVob, TooMuch> {
+        let mut mask = SimpleVob::alloc(vocabulary.len());
+        let silent = &vocabulary.silent;
         let state = self.states[self.now as usize].clone();
         for &stack in &state.stacks {
-            let decided = self.decided(stack, state.partial, trie)?;
+            let decided = self.decided(stack, state.partial, vocabulary)?;
             mask.or(&decided.allowed);
             for &token in &decided.open {
-                if !mask.get(token as usize) && self.walk(self.now, trie.token(token))? != DEAD {
+                if !mask.get(token as usize) && self.walk(self.now, vocabulary.bytes(token))? != DEAD {
                     mask.allow_token(token);
                 }
             }
@@ -334,12 +340,12 @@ impl Automaton {
         }
         for &stack in &state.stacks {
             match self.top(stack) {
-                Op::Token(id) if (id as usize) < trie.vocab_size() && !silent.get(id as usize) => {
+                Op::Token(id) if (id as usize) < vocabulary.len() && !silent.get(id as usize) => {
                     mask.allow_token(id)
                 }
                 Op::TokenNot(id) => {
-                    let had = (id as usize) < trie.vocab_size() && mask.get(id as usize);
-                    let all = 0..trie.vocab_size() as u32;
+                    let had = (id as usize) < vocabulary.len() && mask.get(id as usize);
+                    let all = 0..vocabulary.len() as u32;
                     for t in all.filter(|&t| (t != id || had) && !silent.get(t as usize)) {
                         mask.allow_token(t);
                     }
@@ -354,7 +360,12 @@ impl Automaton {
         bytes.iter().try_fold(from, |state, &byte| self.step(state, byte))
     }
 
-    fn decided(&mut self, stack: u32, partial: Partial, trie: &TokTrie) -> Result<Arc<Decided>, TooMuch> {
+    fn decided(
+        &mut self,
+        stack: u32,
+        partial: Partial,
+        vocabulary: &Vocabulary,
+    ) -> Result<Arc<Decided>, TooMuch> {
         let mut top = Top { at: Vec::new(), whole: false, partial };
         let mut node = stack;
         while node != BOTTOM && top.at.len() < TOP {
@@ -368,7 +379,7 @@ impl Automaton {
         let base = if top.whole { BOTTOM } else { BELOW };
         let alone = top.at.iter().rev().fold(base, |below, &at| self.push(at, below));
         let state = self.state(vec![alone], partial)?;
-        let decided = Arc::new(self.decide(state, trie)?);
+        let decided = Arc::new(self.decide(state, vocabulary)?);
         if self.tops.len() >= MAX_TOPS {
             self.tops.clear();
         }
@@ -376,22 +387,29 @@ impl Automaton {
         Ok(decided)
     }
 
-    fn decide(&mut self, from: u32, trie: &TokTrie) -> Result<Decided, TooMuch> {
-        let mut decided = Decided { allowed: trie.alloc_token_set(), open: Vec::new() };
-        let mut todo = vec![(trie.root(), from, false)];
-        while let Some((node, state, open)) = todo.pop() {
-            let open = open || self.states[state as usize].stacks.contains(&BELOW);
-            for child in trie.node_children(node) {
-                let to = self.step(state, child.byte())?;
-                match child.token_id() {
-                    Some(token) if to != DEAD => decided.allowed.allow_token(token),
-                    Some(token) if open => decided.open.push(token),
-                    _ => {}
-                }
-                if (to != DEAD || open) && child.subtree_size() > 1 {
-                    todo.push((child, to, open));
+    fn decide(&mut self, from: u32, vocabulary: &Vocabulary) -> Result<Decided, TooMuch> {
+        let trie = vocabulary.text();
+        let mut decided = Decided { allowed: SimpleVob::alloc(vocabulary.len()), open: Vec::new() };
+        let mut path = vec![(DEAD, false); trie.max_depth + 1]; // by depth: the state, and whether it went below
+        path[0] = (from, false);
+        let mut at = 0;
+        while let Some(node) = trie.nodes.get(at) {
+            let (state, open) = path[node.depth as usize - 1];
+            let open = open || self.reaches_below[state as usize];
+            let to = self.step(state, node.byte)?;
+            path[node.depth as usize] = (to, open);
+            if to == DEAD && !open {
+                at += node.size as usize;
+                continue;
+            }
+            if node.token != trie::NONE {
+                if to != DEAD {
+                    decided.allowed.allow_token(node.token);
+                } else {
+                    decided.open.push(node.token);
                 }
             }
+            at += 1;
         }
         Ok(decided)
     }
@@ -404,6 +422,7 @@ impl Automaton {
         self.states.clear();
         self.state_ids.clear();
         self.rows.clear();
+        self.reaches_below.clear();
         self.masks.clear();
         self.intern(State::default());
         let mut moved = HashMap::from([(BOTTOM, BOTTOM)]);

@@ -5,6 +5,7 @@ mod border;
 mod gbnf;
 mod gbnf_parse;
 mod schema;
+mod trie;
 mod vocabulary;
 
 use gbnf::Automaton;
@@ -82,7 +83,7 @@ impl Constraint {
         let (mask, end) = match &mut self.engine {
             Engine::Gbnf(a) => {
                 let end = a.accepting() || a.finished();
-                (a.mask(self.vocabulary.text(), &self.vocabulary.silent).ok().cloned(), end)
+                (a.mask(&self.vocabulary).ok().cloned(), end)
             }
             Engine::Guidance(m) => {
                 let mask = if m.is_stopped() { Some(SimpleVob::new()) } else { m.compute_mask().ok() };

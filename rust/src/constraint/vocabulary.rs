@@ -1,6 +1,7 @@
 //! The tokens' bytes as tries, which masks are made with. Both are made when they are first needed: GBNF sees the text
 //! of control tokens as llama.cpp does, llguidance must not.
 
+use super::trie::Trie;
 use llguidance::earley::SlicedBiasComputer;
 use llguidance::toktrie::{ApproximateTokEnv, InferenceCapabilities, SimpleVob, TokEnv, TokRxInfo, TokTrie};
 use llguidance::ParserFactory;
@@ -24,7 +25,7 @@ pub struct Vocabulary {
     pub silent: SimpleVob,
     /// Those that begin with a digit.
     pub digit: SimpleVob,
-    text: OnceLock<TokTrie>,
+    text: OnceLock<Trie>,
     factory: OnceLock<Result<ParserFactory, String>>,
 }
 
@@ -54,10 +55,10 @@ impl Vocabulary {
     }
 
     /// All tokens that a GBNF grammar can spell.
-    pub fn text(&self) -> &TokTrie {
+    pub fn text(&self) -> &Trie {
         self.text.get_or_init(|| {
-            let word = |t: usize| if self.silent.get(t) { Vec::new() } else { self.tokens[t].clone() };
-            TokTrie::from(&self.info(), &(0..self.len()).map(word).collect::<Vec<_>>())
+            let spoken = (0..self.len() as u32).filter(|&t| !self.silent.get(t as usize));
+            Trie::new(spoken.map(|t| (t, self.bytes(t))))
         })
     }
 
