@@ -88,7 +88,7 @@ def check_schema(model, name, *words):
     schema = SCHEMAS[name]
     jsonschema.Draft202012Validator.check_schema(schema)
     text = good("run", "-m", model, "-no-cnv", "-p", f"An example of {name}, as JSON:\n", "-n", "1500", "-c", "2048",
-                "--no-display-prompt", "-j", json.dumps(schema), *words).decode()
+                "--no-display-prompt", "--log-disable", "-j", json.dumps(schema), *words).decode()
     value = json.loads(text)
     jsonschema.validate(value, schema, format_checker=jsonschema.FormatChecker())
 
