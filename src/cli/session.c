@@ -121,7 +121,7 @@ static int open_sampler(struct session *s, const struct session_turn *turn, stru
     struct buf grammar = {0};
     if (grammar_of(o, &p.grammar, &grammar, err))
         goto cleanup;
-    if (turn->grammar)
+    if (turn->grammar && p.grammar.type == GRAPPA_GRAMMAR_NONE)
         p.grammar = *turn->grammar;
     p.think_budget = o->reasoning_budget;
     p.think_start = turn->think_end ? turn->think_start : THINK_START;

@@ -42,7 +42,7 @@ struct session_turn {
     size_t n_preserved;
     const char *const *stops; /* texts that end the answer, beside the reverse prompts */
     size_t n_stops;
-    const struct grappa_grammar_params *grammar; /* in place of the options' */
+    const struct grappa_grammar_params *grammar; /* unless the options give one */
     const char *think_start, *think_end;         /* around thoughts; NULL: not known */
     bool think_open;                             /* the prompt ends inside of one */
 };
