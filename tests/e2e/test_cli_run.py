@@ -1,4 +1,5 @@
 """grappa run: completion, reverse prompts, chat, interruption."""
+import json
 import os
 import pty
 import select
@@ -214,6 +215,47 @@ def test_chat_commands(bpe):
     assert done.stdout == first * 2
     for word in (b"/clear", b"/exit", b"/help", b"starts anew"):
         assert word in done.stderr
+
+
+def test_chat_commands_that_change_it(bpe, tmp_path):
+    saved, note = tmp_path / "chat.json", tmp_path / "note.txt"
+    note.write_text("a note\n")
+    first = chat(bpe, b"the cat\n").stdout
+    done = chat(bpe, f"the cat\n/regen\n/save {saved}\n/save\n/load {note}\n".encode())
+    assert done.returncode == 0 and done.stdout == first + first
+    assert b"/save needs a FILE" in done.stderr and b"not a JSON array of messages" in done.stderr
+    messages = json.loads(saved.read_text())
+    assert [m["role"] for m in messages] == ["user", "assistant"] and messages[0]["content"] == "the cat"
+    both = chat(bpe, b"the cat\nthe dog\n").stdout
+    assert chat(bpe, f"/load {saved}\nthe dog\n".encode()).stdout == both[len(first):]
+    assert chat(bpe, b"/system be\nthe cat\n").stdout == chat(bpe, b"the cat\n", "-sys", "be").stdout
+    chat(bpe, f"/read {note}\nthe cat\n/save {saved}\n".encode())
+    assert json.loads(saved.read_text())[0]["content"] == f"--- File: {note} ---\na note\nthe cat"
+
+
+def test_chat_shows_calls_and_asks_for_results(bpe, tmp_path):
+    template, tools, saved = tmp_path / "t.jinja", tmp_path / "tools.json", tmp_path / "chat.json"
+    template.write_text(
+        "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}{% for c in m.tool_calls or [] %}<tool_call>\n"
+        '{{ {"name": c.function.name, "arguments": c.function.arguments} | tojson }}\n</tool_call>{% endfor %}<|im_end|>\n'
+        "{% endfor %}{{ tools | tojson }}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}")
+    tools.write_text(json.dumps([{"type": "function", "function": {"name": "f", "parameters": {
+        "type": "object", "properties": {"a": {"type": "integer"}}}}}]))
+    grammar = r'root ::= "So.<tool_call>\n{\"name\": \"f\", \"arguments\": {\"a\": 1}}\n</tool_call>"'
+    done = chat(bpe, f"the cat\n18\n/save {saved}\n".encode(), "--tools", tools, "--chat-template-file", template,
+                "--grammar", grammar, "-n", "200", "-c", "2048")
+    assert (done.returncode, done.stdout) == (0, b'So.\nf({"a": 1})\n' * 2), done.stderr
+    roles = json.loads(saved.read_text())
+    assert [m["role"] for m in roles] == ["user", "assistant", "tool", "assistant"]
+    assert roles[2]["tool_call_id"] == roles[1]["tool_calls"][0]["id"] and roles[2]["content"] == "18"
+    bad = chat(bpe, b"the cat\n", "--tools", template)
+    assert bad.returncode == 1 and b"not a JSON array of tools" in bad.stderr
+
+
+def test_a_template_that_is_none_is_refused(bpe):
+    for words in (["-p", "the cat"], ["-p", "the cat", "-cnv", "-st"]):
+        done = run("run", "-m", bpe, *words, "--chat-template", "nope")
+        assert done.returncode == 2 and b'--chat-template: "nope"' in done.stderr
 
 
 def test_chat_lines_that_go_on(bpe):
