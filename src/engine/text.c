@@ -95,8 +95,8 @@ int64_t grappa_tokenize(const struct grappa_vocab *v, const char *text, size_t l
     return take_ids(&ids, out, max);
 }
 
-int64_t grappa_infill(const struct grappa_vocab *v, const struct grappa_infill *in, grappa_token *out, size_t max,
-                      struct grappa_err *err)
+int64_t grappa_infill(const struct grappa_vocab *v, const struct grappa_infill *in, grappa_token *out,
+                      size_t max, struct grappa_err *err)
 {
     struct err e = ERR_INIT;
     struct token_list ids = {0};

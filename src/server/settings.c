@@ -339,9 +339,9 @@ void settings_add_stop(struct settings *s, const char *text)
 static const struct {
     char letter;
     const char *name;
-} SAMPLERS[] = {{'e', "penalties"}, {'d', "dry"},   {'s', "top_n_sigma"}, {'k', "top_k"},      {'y', "typ_p"},
-                {'p', "top_p"},     {'m', "min_p"}, {'x', "xtc"},         {'t', "temperature"},
-                {'i', "infill"},    {'a', "adaptive_p"}};
+} SAMPLERS[] = {{'e', "penalties"},   {'d', "dry"},    {'s', "top_n_sigma"}, {'k', "top_k"},
+                {'y', "typ_p"},       {'p', "top_p"},  {'m', "min_p"},       {'x', "xtc"},
+                {'t', "temperature"}, {'i', "infill"}, {'a', "adaptive_p"}};
 
 static json_t *samplers_json(const struct settings *s)
 {
