@@ -352,6 +352,7 @@ void step_resume(struct grappa_engine *e, struct slot *s)
     grappa_token t;
     prompt_done(s);
     r->timings.n_computed++; /* see slots_start */
+    e->stats.prompt_tokens++;
     if (!output_progress(r, s->id, s->n_past))
         step_end(e, s, GRAPPA_FINISH_CANCEL, NULL, NULL);
     else if (r->p.n_predict == 0)
