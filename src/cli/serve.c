@@ -170,6 +170,15 @@ static int set_chats(struct serving *s, const struct options *o, struct grappa_e
             return -1;
         p->chat_template = s->template.p ? s->template.p : "";
     }
+    /* Text without any Jinja in it is a template too, which ignores the conversation; a space says that it is no name
+     * of a built-in one, and the library wants to see Jinja then. */
+    if (p->chat_template && strchr(p->chat_template, ' ') && !strchr(p->chat_template, '{')) {
+        struct buf text = {0};
+        buf_printf(&text, "%s{{''}}", p->chat_template);
+        buf_release(&s->template);
+        s->template = text;
+        p->chat_template = text.p;
+    }
     p->template_kwargs = o->chat_template_kwargs;
     p->jinja = o->jinja;
     p->prefill_assistant = o->prefill_assistant;
@@ -200,6 +209,7 @@ static int set_models(struct serving *s, const struct options *o, struct grappa_
     p->tags = texts_of(&o->model_tags);
     p->sleep_idle_s = o->sleep_idle;
     p->model_params = s->setup.params;
+    p->model_params.embeddings = p->embeddings;
     if (p->model && p->models_dir)
         return cli_error(err, 2, "-m and --models-dir: one file, or a folder");
     return 0;

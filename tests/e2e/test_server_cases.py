@@ -133,6 +133,22 @@ def test_disk_that_takes_nothing(tmp_path):
         assert status == 400 and "bad" in a["error"]["message"]
 
 
+def test_embeddings():
+    with Server(tiny("llama-head32"), "-c", "512", "--embeddings", "--pooling", "mean") as s:
+        a = s.ok("/v1/embeddings", {"input": ["a b", "c"]})
+        assert [d["index"] for d in a["data"]] == [0, 1]
+        v = a["data"][0]["embedding"]
+        assert abs(sum(x * x for x in v) - 1) < 1e-3
+        import base64
+        import struct
+        b = s.ok("/v1/embeddings", {"input": "a b", "encoding_format": "base64"})["data"][0]["embedding"]
+        assert list(struct.unpack(f"<{len(v)}f", base64.b64decode(b))) == pytest.approx(v, abs=1e-6)
+        assert s.ok("/embedding", {"content": "a b"})[0]["embedding"][0] == pytest.approx(v)
+        assert s.post("/v1/embeddings", {"input": []})[0] == 400
+        assert s.post("/v1/embeddings", {"input": "a", "encoding_format": "x"})[0] == 400
+        assert s.post("/completion", {"prompt": "a"})[0] == 501
+
+
 def test_embeddings_are_asked_for():
     with Server(tiny("llama-head32"), "-c", "512") as s:
         status, _, a = s.post("/v1/embeddings", {"input": "a"})
