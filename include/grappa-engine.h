@@ -129,7 +129,9 @@ struct grappa_request_params {
     int32_t priority; /* higher goes first; 0 is usual */
     double timeout_s; /* from now on; 0: none */
     int32_t n_draft;  /* most tokens guessed per step; 0: none */
-    bool lookup;      /* guess by looking up the last tokens in the text so far; else by the draft model or MTP layers */
+    bool lookup;      /* guess by looking up the last tokens in the text so far; else by the draft model */
+    int32_t n_draft_min; /* of the draft model: fewer guesses than this are not worth trying */
+    float draft_p_min;   /* and one less probable than this ends them */
     bool embeddings;  /* no text: the rows of the prompt, pooled */
     enum grappa_pooling pooling;
     grappa_on_event *on_event;

@@ -35,22 +35,24 @@ static int make_host(struct grappa_context *c, struct err *err)
     t->embeddings = host_alloc(n * c->m->arch->h.n_embd, sizeof(float));
     t->pos = host_alloc(n, sizeof(int32_t));
     t->out_rows = host_alloc(n, sizeof(int32_t));
-    t->past_lens = host_alloc(seqs + 1, sizeof(int32_t));
-    t->subsequence_begins = host_alloc(seqs + 2, sizeof(int32_t));
-    t->block_indices_begins = host_alloc(seqs + 2, sizeof(int32_t));
-    t->state_indices = host_alloc(2 * seqs, sizeof(int32_t));
+    size_t parts = seqs + 1 + CONTEXT_GUESSES;
+    t->past_lens = host_alloc(parts, sizeof(int32_t));
+    t->subsequence_begins = host_alloc(parts + 1, sizeof(int32_t));
+    t->block_indices_begins = host_alloc(parts + 1, sizeof(int32_t));
+    t->state_indices = host_alloc(2 * parts, sizeof(int32_t));
     t->state_begins = host_alloc(seqs + 1, sizeof(int32_t));
     t->state_interval = host_alloc(seqs, sizeof(int32_t));
-    t->block_indices = host_alloc(seqs * (size_t)c->kv.n_blocks, sizeof(int32_t));
+    t->block_indices = host_alloc(parts * (size_t)c->kv.n_blocks, sizeof(int32_t));
     c->row_of = host_alloc(n, sizeof(int32_t));
     c->seq_tokens = host_alloc(seqs, sizeof(int32_t));
     c->old_len = host_alloc(seqs, sizeof(int32_t));
     c->keep = host_alloc(seqs, sizeof(bool));
+    c->guesses = host_alloc(seqs, sizeof(int32_t));
     t->q_growth = host_alloc(n, sizeof(float));
     bool ok = t->embeddings && t->q_growth && t->pos && t->out_rows && t->past_lens &&
               t->subsequence_begins && t->block_indices_begins && t->block_indices && c->row_of &&
               c->seq_tokens && c->old_len && t->state_indices && t->state_begins && t->state_interval &&
-              c->keep;
+              c->keep && c->guesses;
     for (size_t i = 0; i < seqs && ok; i++) {
         t->state_begins[i + 1] = 2 * (int32_t)(i + 1);
         t->state_interval[i] = ARCH_STATE_INTERVAL;
@@ -221,6 +223,7 @@ void grappa_context_free(struct grappa_context *c)
                    t->state_begins,
                    t->state_interval,
                    c->keep,
+                   c->guesses,
                    c->logits_own};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
         free(all[i]);
@@ -293,12 +296,64 @@ static int check_batch(struct grappa_context *c, const struct grappa_batch *b, s
  * time or not. On a CPU that costs nothing up to here; of long sequences it would take half of the speed. */
 enum { ALIKE_MAX = 512 };
 
+/* Whether each token of a sequence goes through attention as a sequence of its own. Guesses do, on a CPU: it
+ * computes a single token in another way than several, and so their logits are to the last bit what they are
+ * without guesses. Keys and values are written before any are read. Types that share scales between the
+ * tokens of a block can't be written by several at a time. */
+static bool apart(const struct grappa_context *c, int32_t seq)
+{
+    if (c->guesses[seq] == 0 || c->states.n_tables > 0 || !c->m->arch->cache_type)
+        return false;
+    for (size_t i = 0; i < c->m->n_caches; i++) {
+        enum ov_elem type = c->m->caches[i].port.elem;
+        if (type != OV_ELEM_F32 && type != OV_ELEM_F16 && type != OV_ELEM_BF16)
+            return false;
+    }
+    return true;
+}
+
+struct parts { /* of a slice: what attention takes for sequences */
+    int32_t n, rows, blocks;
+    int32_t more; /* than there are sequences */
+};
+
+static void begin_part(struct host *t, struct parts *p, int32_t past, const int32_t *blocks, int32_t n_blocks)
+{
+    t->past_lens[p->n] = past;
+    t->subsequence_begins[p->n] = p->rows;
+    t->block_indices_begins[p->n] = p->blocks;
+    memcpy(t->block_indices + p->blocks, blocks, (size_t)n_blocks * sizeof *blocks);
+    p->blocks += n_blocks;
+    p->n++;
+}
+
+/* `count` more tokens of a sequence. */
+static void lay_out_sequence(struct grappa_context *c, struct parts *p, int32_t s, int32_t count)
+{
+    struct host *t = &c->host;
+    const struct kv_seq *seq = &c->kv.seqs[s];
+    int32_t past = seq->n_tokens, size = c->kv.block_size;
+    kv_extend(&c->kv, s, count);
+    states_step(&c->states, s, count, &t->state_indices[2 * p->n], &t->state_indices[2 * p->n + 1]);
+    bool each = apart(c, s) && p->more + count - 1 <= CONTEXT_GUESSES;
+    p->more += each ? count - 1 : 0;
+    if (!each)
+        begin_part(t, p, past, seq->blocks, seq->n_blocks);
+    for (int32_t i = 0; i < count; i++) {
+        if (each)
+            begin_part(t, p, past + i, seq->blocks, (past + i + size) / size);
+        t->pos[p->rows++] = past + i;
+    }
+    if (seq->n_tokens > t->max_context_len)
+        t->max_context_len = seq->n_tokens;
+}
+
 /* Gives each token its row, grouped by sequence, and fills what depends on rows and sequences. The sequences
  * grow here. Returns how many sequences take part. */
 static int32_t lay_out(struct grappa_context *c, const struct grappa_batch *b, size_t first, size_t n)
 {
     struct host *t = &c->host;
-    int32_t rows = 0, used = 0, blocks = 0;
+    struct parts p = {0};
     memset(c->seq_tokens, 0, (size_t)c->kv.n_seqs * sizeof *c->seq_tokens);
     for (size_t i = 0; i < n; i++)
         c->seq_tokens[seq_of(b, first + i)]++;
@@ -307,33 +362,20 @@ static int32_t lay_out(struct grappa_context *c, const struct grappa_batch *b, s
         int32_t count = c->seq_tokens[s];
         if (count == 0)
             continue;
-        struct kv_seq *seq = &c->kv.seqs[s];
-        t->past_lens[used] = seq->n_tokens;
-        t->subsequence_begins[used] = rows;
-        t->block_indices_begins[used] = blocks;
-        for (int32_t i = 0; i < count; i++)
-            t->pos[rows + i] = seq->n_tokens + i;
-        kv_extend(&c->kv, s, count);
-        states_step(&c->states, s, count, &t->state_indices[2 * used], &t->state_indices[2 * used + 1]);
-        memcpy(t->block_indices + blocks, seq->blocks, (size_t)seq->n_blocks * sizeof *seq->blocks);
-        blocks += seq->n_blocks;
-        c->seq_tokens[s] = rows; /* from here on: the next row of this sequence */
-        rows += count;
-        if (seq->n_tokens > t->max_context_len)
-            t->max_context_len = seq->n_tokens;
-        used++;
+        c->seq_tokens[s] = p.rows; /* from here on: the next row of this sequence */
+        lay_out_sequence(c, &p, s, count);
     }
-    t->subsequence_begins[used] = rows;
-    t->block_indices_begins[used] = blocks;
-    if (rows == 1 && t->past_lens[0] <= ALIKE_MAX && c->states.n_tables == 0 && c->m->arch->cache_type) {
-        used++;
+    t->subsequence_begins[p.n] = p.rows;
+    t->block_indices_begins[p.n] = p.blocks;
+    if (p.rows == 1 && t->past_lens[0] <= ALIKE_MAX && c->states.n_tables == 0 && c->m->arch->cache_type) {
+        p.n++;
         t->past_lens[1] = 0;
-        t->subsequence_begins[2] = rows;
-        t->block_indices_begins[2] = blocks;
+        t->subsequence_begins[2] = p.rows;
+        t->block_indices_begins[2] = p.blocks;
     }
     for (size_t i = 0; i < n; i++)
         c->row_of[i] = c->seq_tokens[seq_of(b, first + i)]++;
-    return used;
+    return p.n;
 }
 
 static int bind_slice(struct grappa_context *c, int64_t rows, int64_t n_seqs, int64_t n_out, struct err *err)
@@ -482,8 +524,8 @@ int grappa_decode(struct grappa_context *c, const struct grappa_batch *batch, st
     if (run(c, batch, &e) == 0) {
         /* A long piece is worth coming back to; single tokens would only push such pieces out. */
         for (int32_t s = 0; s < c->kv.n_seqs; s++)
-            c->keep[s] = c->kv.seqs[s].n_tokens - c->old_len[s] > 1;
-        states_commit(&c->states, c->keep);
+            c->keep[s] = c->kv.seqs[s].n_tokens - c->old_len[s] > 1 && c->guesses[s] == 0;
+        states_commit(&c->states, c->keep, c->guesses);
         return 0;
     }
     states_undo(&c->states);

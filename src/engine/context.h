@@ -5,6 +5,8 @@
 
 #include "engine/engine.h"
 
+enum { CONTEXT_GUESSES = 64 }; /* of all sequences in a batch */
+
 /* Host memory of the graph's inputs for one slice. */
 struct host {
     float *embeddings;      /* [n_batch, n_embd] */
@@ -27,6 +29,9 @@ struct grappa_context {
     int32_t *seq_tokens; /* [n_seqs]: tokens of each sequence in the slice */
     int32_t *old_len;    /* [n_seqs]: lengths before the batch, to go back to */
     bool *keep;          /* [n_seqs]: the batch's end is a state to come back to */
+    /* [n_seqs], set by who makes the batch: so many of its last tokens are guesses. Then the batch is one
+     * slice. */
+    int32_t *guesses;
 
     const float *logits; /* of the last batch: [n_logits, n_vocab] */
     int32_t n_logits;

@@ -7,7 +7,7 @@
 
 #include <stdlib.h>
 
-enum { DEFAULT_BATCH = 512, DEFAULT_SLOTS = 4, DEFAULT_QUEUE = 1024, CTX_PAD = 256, DRAFT_ROOM = 256 };
+enum { DEFAULT_BATCH = 512, DEFAULT_SLOTS = 4, DEFAULT_QUEUE = 1024, CTX_PAD = 256, DRAFT_ROOM = GUESS_MAX };
 
 /* ---- the thread ---- */
 
@@ -237,6 +237,10 @@ struct grappa_engine *grappa_engine_new(struct grappa_model *m, const struct gra
     prefix_init(&e->prefix, &e->ctx->kv);
     prepare_init(&e->prepare, e->n_slots);
     recall_init(&e->recall, e->n_slots, (int32_t)copies);
+    if (speculate_init(e, err) < 0) {
+        grappa_engine_free(e);
+        return NULL;
+    }
     slots_publish(e);
     e->running = pthread_create(&e->thread, NULL, work, e) == 0;
     if (!e->running) {
@@ -271,6 +275,7 @@ void grappa_engine_free(struct grappa_engine *e)
     prefix_release(&e->prefix);
     recall_release(&e->recall);
     prepare_release(&e->prepare);
+    speculate_release(e);
     grappa_context_free(e->ctx);
     pthread_cond_destroy(&e->answered);
     pthread_cond_destroy(&e->work);

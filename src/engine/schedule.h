@@ -10,6 +10,7 @@
 #include "engine/context.h"
 #include "engine/prefix.h"
 #include "engine/recall.h"
+#include "engine/speculate.h"
 #include "sampler/sampler.h"
 
 #include <grappa-engine.h>
@@ -61,8 +62,8 @@ struct slot {
     /* Of the step that runs: tokens put in, and the rows of logits wanted: the last n_out of them. */
     int32_t n_in, n_out;
     int32_t share; /* of the budget, before the step is put together */
-    /* Guesses of what follows, behind tokens[n_tokens]: who makes them puts them there and counts them here,
-     * before the step. The step takes those that are right into n_tokens. */
+    /* Guesses of what follows, behind the n_tokens that are known: see speculate.h. The step takes those that
+     * are right into n_tokens. */
     int32_t n_draft;
 };
 
@@ -107,6 +108,7 @@ struct grappa_engine {
     uint32_t n_ctx_slot;
     struct prefix prefix;
     struct recall recall;
+    struct speculate speculate;
     struct slot *slots;
     int32_t n_slots;
     struct slot **line; /* [n_slots], for putting them in order */

@@ -70,12 +70,19 @@ static void give(struct states *s, int32_t slot)
         s->free_list[s->n_free++] = slot;
 }
 
+static void forget_back(struct states *s, struct states_seq *q)
+{
+    give(s, q->back.slot);
+    q->back = (struct state_at){ZEROS, 0};
+}
+
 /* ---- a batch ---- */
 
 void states_begin(struct states *s)
 {
     for (int32_t i = 0; s->n_tables && i < s->n_seqs; i++) {
         struct states_seq *q = &s->seqs[i];
+        forget_back(s, q);
         q->before = q->now;
         hold(s, q->before.slot);
     }
@@ -114,10 +121,14 @@ static void end_batch(struct states *s, struct states_seq *q, int32_t slot)
     give(s, slot);
 }
 
-void states_commit(struct states *s, const bool *keep)
+void states_commit(struct states *s, const bool *keep, const int32_t *back)
 {
     for (int32_t i = 0; s->n_tables && i < s->n_seqs; i++) {
         struct states_seq *q = &s->seqs[i];
+        if (back && back[i]) { /* taken over, not given back */
+            q->back = q->before;
+            hold(s, q->back.slot);
+        }
         end_batch(s, q, q->before.slot);
         if (keep && keep[i])
             keep_now(s, q);
@@ -143,6 +154,8 @@ int32_t states_trim_point(const struct states *s, int32_t seq, int32_t n)
         return n;
     for (int32_t i = 0; i < q->n_kept && q->kept[i].n_tokens <= n; i++)
         best = q->kept[i].n_tokens;
+    if (q->back.n_tokens <= n && q->back.n_tokens > best)
+        best = q->back.n_tokens;
     return q->now.n_tokens <= n ? q->now.n_tokens : best;
 }
 
@@ -155,7 +168,10 @@ void states_trim(struct states *s, int32_t seq, int32_t n)
         give(s, q->kept[--q->n_kept].slot);
     give(s, q->now.slot);
     q->now = q->n_kept > 0 && n > 0 ? q->kept[q->n_kept - 1] : (struct state_at){ZEROS, 0};
+    if (q->back.n_tokens == n && n > 0)
+        q->now = q->back;
     hold(s, q->now.slot);
+    forget_back(s, q);
 }
 
 void states_copy(struct states *s, int32_t src, int32_t dst)
@@ -165,6 +181,7 @@ void states_copy(struct states *s, int32_t src, int32_t dst)
     states_trim(s, dst, 0);
     struct states_seq *to = &s->seqs[dst];
     *to = s->seqs[src];
+    to->back = (struct state_at){ZEROS, 0};
     hold(s, to->now.slot);
     for (int32_t i = 0; i < to->n_kept; i++)
         hold(s, to->kept[i].slot);

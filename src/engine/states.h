@@ -25,7 +25,8 @@ struct states_seq {
     struct state_at before; /* where a batch began, while one runs … */
     int32_t read;           /* … and the slot that its last step has read */
     struct state_at kept[STATES_KEPT];
-    int32_t n_kept; /* in order of their lengths */
+    int32_t n_kept;       /* in order of their lengths */
+    struct state_at back; /* where the last batch began, if it may be taken back; until the next one */
 };
 
 struct states {
@@ -51,8 +52,9 @@ void states_release(struct states *s);
 void states_begin(struct states *s);
 /* The slot that holds the sequence's state, and the one that shall receive it after n more tokens. */
 void states_step(struct states *s, int32_t seq, int32_t n, int32_t *from, int32_t *to);
-/* `keep` (may be NULL): by sequence, whether the new state is one to come back to; the oldest gives way. */
-void states_commit(struct states *s, const bool *keep);
+/* By sequence, either may be NULL: `keep`, whether the new state is one to come back to; the oldest gives
+ * way. `back`, not 0: until the next batch the sequence can also be cut to where this one began. */
+void states_commit(struct states *s, const bool *keep, const int32_t *back);
 void states_undo(struct states *s);
 
 /* The largest number of tokens up to n that the sequence can be cut back to. */

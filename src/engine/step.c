@@ -104,6 +104,12 @@ static bool force_room(struct grappa_engine *e, struct slot *s, int32_t n)
     return true;
 }
 
+/* Whether n more tokens of a slot find room without anybody's loss. */
+static bool spare_room(struct grappa_engine *e, const struct slot *s, int32_t n)
+{
+    return slots_make_room(e, e->step.blocks + kv_blocks_for(&e->ctx->kv, s->id, n), false);
+}
+
 /* How many of n more tokens of a slot find room. */
 static int32_t fitting(struct grappa_engine *e, const struct slot *s, int32_t n)
 {
@@ -124,6 +130,7 @@ static void put(struct grappa_engine *e, struct slot *s, int32_t n, int32_t n_ou
 {
     struct step *t = &e->step;
     t->blocks += kv_blocks_for(&e->ctx->kv, s->id, n);
+    e->ctx->guesses[s->id] = s->n_draft;
     for (int32_t i = 0; i < n; i++, t->n++) {
         t->token[t->n] = s->tokens[s->n_past + i];
         t->seq[t->n] = s->id;
@@ -158,7 +165,8 @@ static void put_writers(struct grappa_engine *e)
         if (!s->r) /* has been put back meanwhile */
             continue;
         int32_t most = e->step.room - e->step.n - (n - 1 - i), n_in = s->n_tokens - s->n_past + s->n_draft;
-        if (n_in > most) {
+        /* Nobody has to go for the sake of guesses. */
+        if (n_in > most || (s->n_draft > 0 && !spare_room(e, s, n_in))) {
             n_in -= s->n_draft;
             s->n_draft = 0;
         }
@@ -250,9 +258,11 @@ static bool add_token(struct grappa_engine *e, struct slot *s, grappa_token t, c
 }
 
 /* Samples one token. False: it was the last. */
-static bool write_one(struct grappa_engine *e, struct slot *s, const float *logits, grappa_token *t)
+static bool write_one(struct grappa_engine *e, struct slot *s, const float *logits, grappa_token guess,
+                      grappa_token *t)
 {
     *t = grappa_sample(s->r->sampler, logits);
+    s->r->timings.n_accepted += *t == guess;
     grappa_sampler_accept(s->r->sampler, *t);
     return add_token(e, s, *t, logits);
 }
@@ -268,14 +278,12 @@ static void write_rows(struct grappa_engine *e, struct slot *s, int32_t row)
     e->stats.drafted += (uint64_t)n_draft;
     for (int32_t i = 0; i <= n_draft; i++) {
         grappa_token guess = i < n_draft ? s->tokens[s->n_tokens] : GRAPPA_TOKEN_NONE, t;
-        bool more = write_one(e, s, grappa_logits(e->ctx, row + i), &t);
-        if (t == guess)
-            e->stats.accepted++;
+        bool more = write_one(e, s, grappa_logits(e->ctx, row + i), guess, &t);
+        e->stats.accepted += t == guess;
         if (!more)
             return;
         if (t != guess)
             break;
-        r->timings.n_accepted++;
     }
     if (s->n_past >= s->n_tokens) /* wrong guesses behind */
         slots_trim(e, s, s->n_tokens - 1);
@@ -357,7 +365,7 @@ void step_resume(struct grappa_engine *e, struct slot *s)
         step_end(e, s, GRAPPA_FINISH_CANCEL, NULL, NULL);
     else if (r->p.n_predict == 0)
         step_end(e, s, GRAPPA_FINISH_LENGTH, NULL, NULL);
-    else if (write_one(e, s, recall_logits(e, s->tokens, s->n_tokens), &t) &&
+    else if (write_one(e, s, recall_logits(e, s->tokens, s->n_tokens), GRAPPA_TOKEN_NONE, &t) &&
              s->n_tokens >= (int32_t)e->n_ctx_slot)
         shift_slot(e, s);
 }
@@ -396,12 +404,14 @@ static void compute(struct grappa_engine *e)
         return;
     struct grappa_batch batch = {.n = (size_t)t->n, .token = t->token, .seq_id = t->seq, .logits = t->logits};
     prepare_start(&e->prepare, t);
+    double before = e->ctx->infer_s;
     int status = grappa_decode(e->ctx, &batch, &err);
     prepare_wait(&e->prepare);
     if (status < 0) {
         fail_all(e, &err);
         return;
     }
+    speculate_timed(e, e->ctx->infer_s - before);
     e->stats.n_steps++;
     for (int32_t i = 0, row = 0; i < t->n_parts; i++) {
         struct slot *s = t->parts[i];
@@ -419,6 +429,7 @@ void step_run(struct grappa_engine *e)
     for (int32_t i = 0; i < e->n_slots; i++)
         follow(e, &e->slots[i]);
     begin(e);
+    speculate_guess(e);
     put_writers(e);
     bool apart = e->step.n > 0 && e->step.n <= FEW_ROWS && in_line(e, false) > 0;
     if (apart) {

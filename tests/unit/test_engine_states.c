@@ -72,6 +72,11 @@ static void check(const struct pool *p)
             assert_int_equal(value(s, q->kept[k].slot), p->want[i][q->kept[k].n_tokens]);
             refs[q->kept[k].slot]++;
         }
+        if (q->back.slot != 0) {
+            assert_true(q->back.n_tokens <= p->n[i]);
+            assert_int_equal(value(s, q->back.slot), p->want[i][q->back.n_tokens]);
+            refs[q->back.slot]++;
+        }
     }
     assert_int_equal(value(s, 0), 0);
     for (int32_t i = 0; i < s->n_free; i++) {
@@ -118,6 +123,7 @@ static void random_batch(struct pool *p, uint64_t *rng)
 {
     struct pool before = *p;
     bool keep[SEQS];
+    int32_t back[SEQS];
     states_begin(&p->s);
     for (uint32_t left = 1 + random_below(rng, 4); left > 0; left--) {
         int32_t n[SEQS];
@@ -133,7 +139,36 @@ static void random_batch(struct pool *p, uint64_t *rng)
     }
     for (int32_t i = 0; i < SEQS; i++)
         keep[i] = random_below(rng, 2) > 0;
-    states_commit(&p->s, random_below(rng, 8) ? keep : NULL);
+    for (int32_t i = 0; i < SEQS; i++)
+        back[i] = (int32_t)random_below(rng, 3);
+    states_commit(&p->s, random_below(rng, 8) ? keep : NULL, random_below(rng, 8) ? back : NULL);
+}
+
+static void test_a_batch_taken_back(void **state)
+{
+    (void)state;
+    struct pool p;
+    const bool keep[SEQS] = {true};
+    pool_init(&p);
+    states_begin(&p.s);
+    step(&p, (int32_t[]){10, 0, 0, 0});
+    states_commit(&p.s, keep, NULL);
+    for (int i = 0; i < 5; i++) { /* what was kept stays */
+        states_begin(&p.s);
+        step(&p, (int32_t[]){1, 0, 0, 0});
+        states_commit(&p.s, NULL, NULL);
+        int32_t before = p.n[0];
+        states_begin(&p.s);
+        step(&p, (int32_t[]){4, 0, 0, 0});
+        states_commit(&p.s, NULL, (int32_t[SEQS]){3});
+        check(&p);
+        assert_int_equal(states_trim_point(&p.s, 0, before + 3), before);
+        states_trim(&p.s, 0, before);
+        p.n[0] = before;
+        check(&p);
+        assert_int_equal(states_trim_point(&p.s, 0, before - 1), 10);
+    }
+    states_release(&p.s);
 }
 
 static void test_random_operations(void **state)
@@ -177,7 +212,7 @@ static void test_a_failed_batch_keeps_what_was_kept(void **state)
     for (int i = 1; i <= STATES_KEPT + 2; i++) {
         states_begin(&p.s);
         step(&p, (int32_t[]){10, 0, 0, 0});
-        states_commit(&p.s, keep);
+        states_commit(&p.s, keep, NULL);
         check(&p);
     }
     int32_t end = 10 * (STATES_KEPT + 2), oldest = end - 10 * (STATES_KEPT - 1);
@@ -208,7 +243,7 @@ static void test_without_tables_everything_goes(void **state)
     states_step(&s, 1, 10, &from, &to);
     assert_int_equal(from, 0);
     assert_int_equal(to, 0);
-    states_commit(&s, (bool[SEQS]){true, true, true, true});
+    states_commit(&s, (bool[SEQS]){true, true, true, true}, NULL);
     assert_int_equal(states_trim_point(&s, 1, 7), 7);
     states_trim(&s, 1, 7);
     states_copy(&s, 1, 2);
@@ -229,6 +264,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_random_operations),
         cmocka_unit_test(test_a_failed_batch_keeps_what_was_kept),
+        cmocka_unit_test(test_a_batch_taken_back),
         cmocka_unit_test(test_without_tables_everything_goes),
         cmocka_unit_test(test_more_than_memory_is_refused),
     };
