@@ -4,6 +4,7 @@ import os
 import re
 import signal
 import subprocess
+import tempfile
 import time
 import urllib.error
 import urllib.request
@@ -22,10 +23,10 @@ class Server:
         self.log = ""
 
     def __enter__(self):
-        self.process = subprocess.Popen(self.args, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL, text=True,
-                                        env=self.env, errors="replace")
+        # A file, since a pipe that nobody empties would make the server wait.
+        self.stderr = tempfile.TemporaryFile()
+        self.process = subprocess.Popen(self.args, stderr=self.stderr, stdin=subprocess.DEVNULL, env=self.env)
         self.url = None
-        os.set_blocking(self.process.stderr.fileno(), False)
         end = time.time() + 120
         while time.time() < end:
             self.read_log()
@@ -45,14 +46,9 @@ class Server:
         self.stop()
 
     def read_log(self):
-        while True:
-            try:
-                text = self.process.stderr.read()
-            except (BlockingIOError, TypeError):
-                break
-            if not text:
-                break
-            self.log += text
+        if not self.stderr.closed:
+            n = os.fstat(self.stderr.fileno()).st_size
+            self.log = os.pread(self.stderr.fileno(), n, 0).decode("utf-8", "replace")
         return self.log
 
     def stop(self, how=signal.SIGTERM, timeout=30):
@@ -66,6 +62,7 @@ class Server:
                 self.process.wait()
                 raise
         self.read_log()
+        self.stderr.close()
         return self.process.returncode
 
     def request(self, method, path, body=None, headers=None, raw=None, timeout=120):

@@ -194,12 +194,15 @@ def test_a_client_that_does_not_read(server):
 
 
 def test_log_lines(server):
-    server.ok("/completion", {"prompt": "a b", "n_predict": 2}, headers=key())
-    wait_until(lambda: '"/completion"' in server.read_log().splitlines()[-1])
-    lines = [json.loads(x) for x in server.read_log().splitlines() if x.startswith("{")]
-    line = [x for x in lines if x["path"] == "/completion" and x["status"] == 200][-1]
+    def lines():
+        return [json.loads(x) for x in server.read_log().splitlines() if x.startswith("{") and x.endswith("}")]
+
+    before = len(lines())
+    server.ok("/completion", {"prompt": "a b", "n_predict": 2, "ignore_eos": True}, headers=key())
+    assert wait_until(lambda: len(lines()) > before)
+    line = [x for x in lines() if x["path"] == "/completion" and x["status"] == 200][-1]
     assert line["completion_tokens"] == 2 and line["prompt_tokens"] > 0 and line["ms"] > 0
-    assert len({x["id"] for x in lines}) == len(lines)
+    assert len({x["id"] for x in lines()}) == len(lines())
 
 
 # ---- signals ----
