@@ -452,7 +452,11 @@ json_t *settings_json(const struct settings *s, bool brief)
     json_object_set_new(j, "reasoning_in_content", json_false());
     json_object_set_new(j, "generation_prompt", json_string(""));
     json_object_set_new(j, "samplers", samplers_json(s));
-    json_object_set_new(j, "speculative.types", json_string("none"));
+    json_object_set_new(j, "speculative.types",
+                        json_string(s->p->n_draft == 0  ? "none"
+                                    : s->p->lookup      ? "ngram-simple"
+                                    : s->p->model_draft ? "draft-simple"
+                                                        : "draft-mtp"));
     json_object_set_new(j, "lora", json_array());
     if (brief)
         return j;
