@@ -127,7 +127,12 @@ static void set_engine(struct server_params *p, const struct options *o)
     }
     p->embd_normalize = o->embd_normalize;
     p->lookup = has_word(o->spec_type, "ngram");
-    p->n_draft = p->lookup || o->model_draft || has_word(o->spec_type, "draft") ? o->draft_max : 0;
+    p->n_draft = p->lookup ? o->lookup_max : o->model_draft ? o->draft_max : 0;
+    if (!p->lookup && !o->model_draft && has_word(o->spec_type, "draft"))
+        log_warn("--spec-type %s: nothing guesses without -md; MTP layers of a model are not used",
+                 o->spec_type);
+    p->n_draft_min = o->draft_min;
+    p->draft_p_min = o->draft_p_min;
 }
 
 /* "15043+1", "15043-1", "15043-inf". */
@@ -170,8 +175,8 @@ static int set_chats(struct serving *s, const struct options *o, struct grappa_e
             return -1;
         p->chat_template = s->template.p ? s->template.p : "";
     }
-    /* Text without any Jinja in it is a template too, which ignores the conversation; a space says that it is no name
-     * of a built-in one, and the library wants to see Jinja then. */
+    /* Text without any Jinja in it is a template too, which ignores the conversation; a space says that it is
+     * no name of a built-in one, and the library wants to see Jinja then. */
     if (p->chat_template && strchr(p->chat_template, ' ') && !strchr(p->chat_template, '{')) {
         struct buf text = {0};
         buf_printf(&text, "%s{{''}}", p->chat_template);

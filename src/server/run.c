@@ -259,7 +259,9 @@ static int start_part(struct part *p, struct grappa_err *err)
     q.no_cache_prompt = !r->s.cache_prompt;
     q.want_progress = r->s.stream;
     q.slot = p->leader ? -1 : r->s.id_slot;
-    q.n_draft = r->s.p->n_draft;
+    q.n_draft = r->s.n_draft;
+    q.n_draft_min = r->s.n_draft_min;
+    q.draft_p_min = r->s.draft_p_min;
     q.lookup = r->s.p->lookup;
     q.embeddings = r->embeddings;
     q.pooling = r->s.p->pooling;

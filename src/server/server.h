@@ -56,7 +56,8 @@ struct server_params {
     int32_t n_predict, n_keep;
     bool context_shift, cache_prompt, special;
     struct server_texts stop;
-    int32_t n_draft;
+    int32_t n_draft, n_draft_min; /* see grappa_request_params */
+    float draft_p_min;
     bool lookup;
     bool embeddings, reranking;
     enum grappa_pooling pooling;

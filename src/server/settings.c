@@ -264,6 +264,9 @@ static const struct field FIELDS[] = {
     CLAMPED_FIELD("n_probs,logprobs", n_probs, 0, 1 << 20),
     INT_FIELD("min_keep", s.min_keep, 0, MAX_I32),
     INT_FIELD("id_slot", id_slot, -1, MAX_I32),
+    CLAMPED_FIELD("speculative.n_max", n_draft, 0, 63),
+    CLAMPED_FIELD("speculative.n_min", n_draft_min, 0, 63),
+    REAL_FIELD("speculative.p_min", draft_p_min, 0, 1),
     OWN_FIELD("response_fields", read_response_fields),
     OWN_FIELD("lora", read_lora),
     OWN_FIELD("dry_sequence_breakers", read_breakers),
@@ -302,6 +305,9 @@ int settings_init(struct settings *s, const struct server_params *p, const struc
                            .ping_s = p->ping_s,
                            .n_predict = p->n_predict,
                            .n_keep = p->n_keep,
+                           .n_draft = p->n_draft,
+                           .n_draft_min = p->n_draft_min,
+                           .draft_p_min = p->draft_p_min,
                            .n_cmpl = 1,
                            .id_slot = -1,
                            .t_max_predict_ms = -1,
@@ -452,11 +458,8 @@ json_t *settings_json(const struct settings *s, bool brief)
     json_object_set_new(j, "reasoning_in_content", json_false());
     json_object_set_new(j, "generation_prompt", json_string(""));
     json_object_set_new(j, "samplers", samplers_json(s));
-    json_object_set_new(j, "speculative.types",
-                        json_string(s->p->n_draft == 0  ? "none"
-                                    : s->p->lookup      ? "ngram-simple"
-                                    : s->p->model_draft ? "draft-simple"
-                                                        : "draft-mtp"));
+    const char *types = s->p->lookup ? "ngram-simple" : s->p->model_draft ? "draft-simple" : "none";
+    json_object_set_new(j, "speculative.types", json_string(types));
     json_object_set_new(j, "lora", json_array());
     if (brief)
         return j;

@@ -14,6 +14,8 @@ struct settings {
     bool verbose, timings_per_token, stream, include_usage, cache_prompt, return_tokens, return_progress;
     bool backend_sampling, post_sampling_probs;
     int32_t ping_s, n_predict, n_indent, n_keep, n_discard, n_cmpl, n_cache_reuse, n_probs, id_slot;
+    int32_t n_draft, n_draft_min;
+    float draft_p_min;
     int64_t t_max_predict_ms;
     struct server_texts stop;
     struct server_texts response_fields;
