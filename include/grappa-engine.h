@@ -1,13 +1,15 @@
 /* grappa-engine: many requests, one thread that computes.
  *
- * An engine owns a context and a thread. Anybody may hand it requests from any thread; it puts tokens of as many
- * as it can into each step (continuous batching: first one token of every request that is writing, then
- * pieces of prompts as far as the step's budget goes), and tells each request's owner what came out by a callback.
+ * An engine owns a context and a thread. Anybody may hand it requests from any thread; it puts tokens of as
+ * many as it can into each step (continuous batching: first one token of every request that is writing, then
+ * pieces of prompts as far as the step's budget goes), and tells each request's owner what came out by a
+ * callback.
  *
- * Memory: one pool of KV blocks. What a request leaves behind stays as a cache of prompt beginnings, found by the
- * hash of its token blocks and given up least recently used first; recurrent models keep states at the
- * ends of prompt pieces for the same purpose. A slot is a place for one running request; its sequence stays where it
- * is afterwards, so that llama-server's slot calls (save, restore, erase) have something to speak of.
+ * Memory: one pool of KV blocks. What a request leaves behind stays as a cache of prompt beginnings, found by
+ * the hash of its token blocks and given up least recently used first; recurrent models keep states at the
+ * ends of prompt pieces for the same purpose. A slot is a place for one running request; its sequence stays
+ * where it is afterwards, so that llama-server's slot calls (save, restore, erase) have something to speak
+ * of.
  *
  * Threads: every function here may be called from any thread, except from inside a callback, where only
  * grappa_request_cancel is allowed. */
@@ -24,14 +26,14 @@ struct grappa_engine;
 struct grappa_request;
 
 struct grappa_engine_params { /* an all-zero one is the default */
-    uint32_t n_ctx;           /* positions of all slots together; 0: the trained length, or what memory holds */
-    uint64_t kv_memory;       /* bytes for the cache instead; 0: by n_ctx */
-    uint32_t n_batch;         /* most tokens in a step; 0: 512 */
-    uint32_t n_slots;         /* requests that run at once; 0: 4 */
-    uint32_t n_queue;         /* requests that may wait; 0: 1024 */
-    bool kv_split;            /* each slot gets n_ctx / n_slots positions and no more, as llama.cpp without -kvu */
-    bool no_prefix_cache;     /* nothing is kept between requests, but for a slot's own sequence */
-    bool embeddings;          /* the model was loaded for embeddings; requests then ask for those only */
+    uint32_t n_ctx;     /* positions of all slots together; 0: the trained length, or what memory holds */
+    uint64_t kv_memory; /* bytes for the cache instead; 0: by n_ctx */
+    uint32_t n_batch;   /* most tokens in a step; 0: 512 */
+    uint32_t n_slots;   /* requests that run at once; 0: 4 */
+    uint32_t n_queue;   /* requests that may wait; 0: 1024 */
+    bool kv_split;      /* each slot gets n_ctx / n_slots positions and no more, as llama.cpp without -kvu */
+    bool no_prefix_cache;       /* nothing is kept between requests, but for a slot's own sequence */
+    bool embeddings;            /* the model was loaded for embeddings; requests then ask for those only */
     struct grappa_model *draft; /* for speculation; the caller's, must outlive the engine */
 };
 
@@ -54,7 +56,7 @@ enum grappa_finish {
     GRAPPA_FINISH_DEADLINE, /* its time was up */
     GRAPPA_FINISH_CANCEL,   /* grappa_request_cancel, or a callback that returned false */
     GRAPPA_FINISH_SHUTDOWN,
-    GRAPPA_FINISH_ERROR     /* `err` of the event says which */
+    GRAPPA_FINISH_ERROR /* `err` of the event says which */
 };
 
 struct grappa_prob {
@@ -63,11 +65,11 @@ struct grappa_prob {
 };
 
 struct grappa_timings {
-    int32_t n_prompt;    /* tokens of the prompt */
-    int32_t n_cached;    /* of these, those found in the cache */
-    int32_t n_computed;  /* and those that were computed */
-    int32_t n_predicted; /* tokens written */
-    int32_t n_drafted, n_accepted; /* by speculation */
+    int32_t n_prompt;                    /* tokens of the prompt */
+    int32_t n_cached;                    /* of these, those found in the cache */
+    int32_t n_computed;                  /* and those that were computed */
+    int32_t n_predicted;                 /* tokens written */
+    int32_t n_drafted, n_accepted;       /* by speculation */
     double queue_s, prompt_s, predict_s; /* waiting; from slot to first token; from then on */
 };
 
@@ -79,8 +81,8 @@ enum grappa_event_type {
 
 struct grappa_event { /* pointers are valid during the callback */
     enum grappa_event_type type;
-    /* TOKEN: the token, its own bytes (may cut characters), and the text that may be shown now: whole characters
-     * only, nothing that may be the start of a stop text. DONE: what was held back. */
+    /* TOKEN: the token, its own bytes (may cut characters), and the text that may be shown now: whole
+     * characters only, nothing that may be the start of a stop text. DONE: what was held back. */
     grappa_token token;
     const char *piece;
     size_t n_piece;
@@ -93,18 +95,18 @@ struct grappa_event { /* pointers are valid during the callback */
     int32_t n_done;
     /* DONE */
     enum grappa_finish finish;
-    const char *stop_text;      /* which one it was, or NULL */
-    bool truncated;             /* the context was shifted, or the prompt cut */
+    const char *stop_text; /* which one it was, or NULL */
+    bool truncated;        /* the context was shifted, or the prompt cut */
     const struct grappa_err *err;
-    const float *embedding;     /* of requests for embeddings: [n_rows, n_embd] */
+    const float *embedding; /* of requests for embeddings: [n_rows, n_embd] */
     int32_t n_rows, n_embd;
     /* all */
     int32_t slot;
     const struct grappa_timings *timings;
 };
 
-/* Runs on the engine's thread (or, for a request that never ran, on the one that ends it) and must not block. False
- * ends the request; its DONE still comes. */
+/* Runs on the engine's thread (or, for a request that never ran, on the one that ends it) and must not block.
+ * False ends the request; its DONE still comes. */
 typedef bool grappa_on_event(void *user, const struct grappa_event *ev);
 
 enum grappa_pooling { GRAPPA_POOLING_NONE, GRAPPA_POOLING_MEAN, GRAPPA_POOLING_CLS, GRAPPA_POOLING_LAST };
@@ -125,14 +127,14 @@ struct grappa_request_params {
     bool special;             /* control tokens appear in the text */
     bool no_cache_prompt;     /* compute the whole prompt anew */
     bool want_progress;
-    int32_t slot;     /* -1: any */
-    int32_t priority; /* higher goes first; 0 is usual */
-    double timeout_s; /* from now on; 0: none */
-    int32_t n_draft;  /* most tokens guessed per step; 0: none */
-    bool lookup;      /* guess by looking up the last tokens in the text so far; else by the draft model */
+    int32_t slot;        /* -1: any */
+    int32_t priority;    /* higher goes first; 0 is usual */
+    double timeout_s;    /* from now on; 0: none */
+    int32_t n_draft;     /* most tokens guessed per step; 0: none */
+    bool lookup;         /* guess by looking up the last tokens in the text so far; else by the draft model */
     int32_t n_draft_min; /* of the draft model: fewer guesses than this are not worth trying */
     float draft_p_min;   /* and one less probable than this ends them */
-    bool embeddings;  /* no text: the rows of the prompt, pooled */
+    bool embeddings;     /* no text: the rows of the prompt, pooled */
     enum grappa_pooling pooling;
     grappa_on_event *on_event;
     void *user;
@@ -140,8 +142,8 @@ struct grappa_request_params {
 /* Sampler defaults, n_predict -1, slot -1. */
 void grappa_request_defaults(struct grappa_request_params *out);
 
-/* Queues a request. NULL (and no event ever) when it can't be served: http_status 400 for a prompt longer than a slot
- * (the text has both counts), a token out of range, a bad grammar; 503 for a full queue. */
+/* Queues a request. NULL (and no event ever) when it can't be served: http_status 400 for a prompt longer
+ * than a slot (the text has both counts), a token out of range, a bad grammar; 503 for a full queue. */
 struct grappa_request *grappa_request_new(struct grappa_engine *e, const struct grappa_request_params *params,
                                           struct grappa_err *err);
 /* Asks for its end: takes effect before the next step; does not wait. */
@@ -156,21 +158,22 @@ struct grappa_slot {
     int32_t id;
     bool busy;
     bool speculative;
-    uint64_t request;    /* number of the request that runs or ran last */
+    uint64_t request; /* number of the request that runs or ran last */
     int32_t n_ctx;
     int32_t n_prompt, n_predicted, n_remaining; /* of that request; remaining -1: no limit */
-    int32_t n_held;      /* tokens of its sequence */
+    int32_t n_held;                             /* tokens of its sequence */
 };
 /* Fills up to max; returns the number of slots. */
 int grappa_engine_slots(struct grappa_engine *e, struct grappa_slot *out, int max);
-/* Writes the slot's sequence (tokens, KV blocks, states) to a file, or reads one back; waits for the slot to be free.
- * A file is complete or not there: it is written beside and renamed, and carries a checksum and the
+/* Writes the slot's sequence (tokens, KV blocks, states) to a file, or reads one back; waits for the slot to
+ * be free. A file is complete or not there: it is written beside and renamed, and carries a checksum and the
  * model's identity. Returns the number of tokens, -1 on failure. */
 int64_t grappa_engine_slot_save(struct grappa_engine *e, int32_t slot, const char *path, uint64_t *bytes,
                                 struct grappa_err *err);
 int64_t grappa_engine_slot_restore(struct grappa_engine *e, int32_t slot, const char *path, uint64_t *bytes,
                                    struct grappa_err *err);
-/* Forgets the slot's sequence, and the cached beginnings that only it had. Returns the tokens that were held. */
+/* Forgets the slot's sequence, and the cached beginnings that only it had. Returns the tokens that were held.
+ */
 int64_t grappa_engine_slot_erase(struct grappa_engine *e, int32_t slot, struct grappa_err *err);
 
 /* ---- figures, since the engine was made ---- */

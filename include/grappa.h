@@ -129,8 +129,8 @@ struct grappa_infill {
     bool suffix_first;
 };
 /* The same return rule as grappa_tokenize; fails (http_status 501) if the vocabulary has no tokens for it. */
-int64_t grappa_infill(const struct grappa_vocab *v, const struct grappa_infill *in, grappa_token *out, size_t max,
-                      struct grappa_err *err);
+int64_t grappa_infill(const struct grappa_vocab *v, const struct grappa_infill *in, grappa_token *out,
+                      size_t max, struct grappa_err *err);
 /* Bytes of one token into out[max], not terminated; may cut characters (see grappa_stream). Returns the
  * length, which may exceed max. */
 size_t grappa_token_piece(const struct grappa_vocab *v, grappa_token t, bool special, char *out, size_t max);
@@ -235,8 +235,9 @@ struct grappa_batch {
 
 /* Runs a batch. On failure no sequence has changed. */
 int grappa_decode(struct grappa_context *c, const struct grappa_batch *batch, struct grappa_err *err);
-/* Logits [n_vocab] (of a model loaded for embeddings: rows [n_embd]) of the i-th token of the last batch that wanted them, counted among those that did;
- * negative i counts from the end. Valid until the next decode. NULL when out of range. */
+/* Logits [n_vocab] (of a model loaded for embeddings: rows [n_embd]) of the i-th token of the last batch that
+ * wanted them, counted among those that did; negative i counts from the end. Valid until the next decode.
+ * NULL when out of range. */
 const float *grappa_logits(struct grappa_context *c, int32_t i);
 int32_t grappa_n_logits(const struct grappa_context *c);
 
@@ -252,14 +253,15 @@ int32_t grappa_seq_trim_point(const struct grappa_context *c, int32_t seq, int32
 /* dst becomes a copy of src (blocks are shared until written). */
 int grappa_seq_copy(struct grappa_context *c, int32_t src, int32_t dst, struct grappa_err *err);
 
-/* Writes a sequence to a file: its tokens, as the caller knows them, its KV blocks, its states. The file is complete or
- * not there, whatever happens: it is written beside and renamed. Returns the number of tokens; bytes may be NULL. */
+/* Writes a sequence to a file: its tokens, as the caller knows them, its KV blocks, its states. The file is
+ * complete or not there, whatever happens: it is written beside and renamed. Returns the number of tokens;
+ * bytes may be NULL. */
 int64_t grappa_seq_save(struct grappa_context *c, int32_t seq, const grappa_token *tokens, const char *path,
                         uint64_t *bytes, struct grappa_err *err);
-/* Reads one back, with its tokens into tokens[max]. A file of another model or other cache types, a broken one, or one
- * with more than max tokens is refused, and the sequence stays as it was. */
-int64_t grappa_seq_restore(struct grappa_context *c, int32_t seq, const char *path, grappa_token *tokens, size_t max,
-                           uint64_t *bytes, struct grappa_err *err);
+/* Reads one back, with its tokens into tokens[max]. A file of another model or other cache types, a broken
+ * one, or one with more than max tokens is refused, and the sequence stays as it was. */
+int64_t grappa_seq_restore(struct grappa_context *c, int32_t seq, const char *path, grappa_token *tokens,
+                           size_t max, uint64_t *bytes, struct grappa_err *err);
 
 /* Time by node type since the model was loaded with `profile`: text of several lines, valid until the next
  * call. */
@@ -286,7 +288,8 @@ struct grappa_grammar_params { /* all-zero: no constraint */
     size_t n_trigger_tokens;
 };
 /* Whether it can be used; takes bounded time. http_status 400 and the reason if not. */
-int grappa_grammar_check(const struct grappa_vocab *v, const struct grappa_grammar_params *g, struct grappa_err *err);
+int grappa_grammar_check(const struct grappa_vocab *v, const struct grappa_grammar_params *g,
+                         struct grappa_err *err);
 
 /* ---- sampling: names and defaults of llama.cpp's common_params_sampling ---- */
 struct grappa_logit_bias {
@@ -331,8 +334,9 @@ struct grappa_sampler *grappa_sampler_new(const struct grappa_vocab *v, const st
 void grappa_sampler_free(struct grappa_sampler *s);
 void grappa_sampler_reset(struct grappa_sampler *s);
 uint32_t grappa_sampler_seed(const struct grappa_sampler *s);
-/* Works out which tokens the grammar allows next, so that grappa_sample need not: call it on another thread while the
- * step is computed. Without it grappa_sample does so itself. The sampler must not be used otherwise meanwhile. */
+/* Works out which tokens the grammar allows next, so that grappa_sample need not: call it on another thread
+ * while the step is computed. Without it grappa_sample does so itself. The sampler must not be used otherwise
+ * meanwhile. */
 void grappa_sampler_prepare(struct grappa_sampler *s);
 /* Whether the grammar is at its end: only the end of the text may follow. */
 bool grappa_sampler_finished(const struct grappa_sampler *s);
@@ -348,7 +352,8 @@ struct grappa_message {
 char *grappa_chat_apply(const struct grappa_vocab *v, const char *override,
                         const struct grappa_message *messages, size_t n, bool add_generation_prompt,
                         size_t *len, struct grappa_err *err);
-/* The source of a template of the file: its own (NULL), or one by name ("tool_use"). Not terminated; NULL: none. */
+/* The source of a template of the file: its own (NULL), or one by name ("tool_use"). Not terminated; NULL:
+ * none. */
 const char *grappa_vocab_chat_template(const struct grappa_vocab *v, const char *name, size_t *len);
 /* Whether the file has a template of its own. */
 bool grappa_has_chat_template(const struct grappa_vocab *v);

@@ -49,16 +49,17 @@ void grappa_jinja_free(struct grappa_jinja *t);
  * seconds since 1970 for strftime_now, 0: the clock. */
 enum grappa_jinja_status grappa_jinja_render(const struct grappa_jinja *t,
                                              const struct grappa_jinja_var *vars, size_t n_vars,
-                                             uint64_t fuel, int64_t now, bool (*write)(void *ctx, const char *p, size_t n),
-                                             void *ctx, char *error, size_t error_size);
+                                             uint64_t fuel, int64_t now,
+                                             bool (*write)(void *ctx, const char *p, size_t n), void *ctx,
+                                             char *error, size_t error_size);
 
 /* What a template can do, as llama.cpp finds it out: by rendering small conversations. */
 struct grappa_jinja_caps {
     bool tools, tool_calls, system_role, parallel_tool_calls;
-    bool preserve_reasoning;             /* shows reasoning of earlier turns if asked to */
-    bool reasoning_effort;               /* looks at that variable */
-    bool string_content, typed_content;  /* content as a text, as a list of parts */
-    bool object_arguments;               /* wants the arguments of a call as an object, not as JSON text */
+    bool preserve_reasoning;            /* shows reasoning of earlier turns if asked to */
+    bool reasoning_effort;              /* looks at that variable */
+    bool string_content, typed_content; /* content as a text, as a list of parts */
+    bool object_arguments;              /* wants the arguments of a call as an object, not as JSON text */
 };
 /* False: it couldn't be found out. */
 bool grappa_jinja_caps(const struct grappa_jinja *t, struct grappa_jinja_caps *out);

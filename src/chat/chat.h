@@ -20,8 +20,8 @@ const char *chat_template_builtin(const char *name);
 
 /* Renders a conversation. `messages_json` is a JSON array of {"role", "content", …} objects; `extra_json` an
  * object of further variables (tools, chat_template_kwargs; NULL: none); `now` the seconds since 1970 for
- * strftime_now, 0: the clock. Time and output are bounded; a template's own raise_exception text becomes the error's
- * text (ERR_USAGE). */
+ * strftime_now, 0: the clock. Time and output are bounded; a template's own raise_exception text becomes the
+ * error's text (ERR_USAGE). */
 int chat_template_render(const struct chat_template *t, struct str messages_json, struct str extra_json,
                          bool add_generation_prompt, int64_t now, struct buf *out, struct err *err);
 

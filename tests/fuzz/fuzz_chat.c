@@ -26,7 +26,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     struct buf out = {.ceiling = 1 << 20};
     struct err err = ERR_INIT;
     struct chat_template *t = chat_template_new(source, str_of("<s>"), str_of("</s>"), &err);
-    if (t && chat_template_render(t, messages, variables, size % 2, 0, &out, &err) != 0 && err.text[0] == '\0')
+    if (t && chat_template_render(t, messages, variables, size % 2, 0, &out, &err) != 0 &&
+        err.text[0] == '\0')
         abort();
     if (!t && err.text[0] == '\0')
         abort();

@@ -1,5 +1,6 @@
-/* Grammars, schemas, regular expressions and triggers of any bytes: no crash, no endless work, an error has a text. The
- * first byte of the input says which language, then come the source and, after a NUL, a text to write with it. */
+/* Grammars, schemas, regular expressions and triggers of any bytes: no crash, no endless work, an error has a
+ * text. The first byte of the input says which language, then come the source and, after a NUL, a text to
+ * write with it. */
 #include "sampler/grammar.h"
 
 #include "../unit/test_sampler_vocab.h"

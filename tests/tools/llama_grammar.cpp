@@ -1,10 +1,11 @@
 /* Expected values for the grammar tests: llama.cpp's (b11434) verdict on texts.
  *
- *     c++ -std=c++17 -Illama.cpp/include -Illama.cpp/ggml/include -Illama.cpp/src llama_grammar.cpp -lllama -o llama_grammar
+ *     c++ -std=c++17 -Illama.cpp/include -Illama.cpp/ggml/include -Illama.cpp/src llama_grammar.cpp -lllama
+ * -o llama_grammar
  *     ./llama_grammar < tests/golden/grammar/cases.txt > tests/golden/grammar/expected.txt 2> /dev/null
  *
- * A line for each grammar, "@ refused" or "@ fine", and one for each of its texts: how many of its characters the grammar
- * takes, and whether the text may end there ("3 yes").
+ * A line for each grammar, "@ refused" or "@ fine", and one for each of its texts: how many of its characters
+ * the grammar takes, and whether the text may end there ("3 yes").
  *
  * Not a part of the build: it needs llama.cpp's headers and libllama. */
 #include "llama-grammar.h"
@@ -15,7 +16,7 @@
 #include <string>
 #include <vector>
 
-static std::string unescape(const std::string & s)
+static std::string unescape(const std::string &s)
 {
     std::string out;
     for (size_t i = 0; i < s.size(); i++) {
@@ -25,7 +26,7 @@ static std::string unescape(const std::string & s)
         }
         char c = s[++i];
         if (c == 'x') {
-            out += (char) std::stoi(s.substr(i + 1, 2), nullptr, 16);
+            out += (char)std::stoi(s.substr(i + 1, 2), nullptr, 16);
             i += 2;
         } else {
             out += c == 'n' ? '\n' : c == 'r' ? '\r' : c == 't' ? '\t' : c;
@@ -34,15 +35,16 @@ static std::string unescape(const std::string & s)
     return out;
 }
 
-static void text(const std::string & source, const std::string & line)
+static void text(const std::string &source, const std::string &line)
 {
-    llama_grammar * g = llama_grammar_init_impl(nullptr, source.c_str(), "root", false, nullptr, 0, nullptr, 0);
+    llama_grammar *g =
+        llama_grammar_init_impl(nullptr, source.c_str(), "root", false, nullptr, 0, nullptr, 0);
     std::string s = unescape(line);
     size_t taken = 0;
     bool ends = false;
     for (size_t i = 0; i < s.size();) {
         size_t n = 1;
-        while (i + n < s.size() && ((unsigned char) s[i + n] & 0xC0) == 0x80)
+        while (i + n < s.size() && ((unsigned char)s[i + n] & 0xC0) == 0x80)
             n++;
         try {
             llama_grammar_accept_str(*g, s.substr(i, n));
@@ -54,7 +56,7 @@ static void text(const std::string & source, const std::string & line)
         if (i < s.size())
             continue;
     }
-    for (const auto & stack : llama_grammar_get_stacks(g))
+    for (const auto &stack : llama_grammar_get_stacks(g))
         ends = ends || stack.empty();
     printf("%zu %s\n", taken, ends ? "yes" : "no");
     llama_grammar_free_impl(g);
@@ -71,7 +73,8 @@ int main()
             source.clear();
         } else if (at == GRAMMAR && line == "--") {
             at = TEXTS;
-            llama_grammar * g = llama_grammar_init_impl(nullptr, source.c_str(), "root", false, nullptr, 0, nullptr, 0);
+            llama_grammar *g =
+                llama_grammar_init_impl(nullptr, source.c_str(), "root", false, nullptr, 0, nullptr, 0);
             refused = g == nullptr;
             printf("@ %s\n", refused ? "refused" : "fine");
             if (g)

@@ -47,7 +47,8 @@ static struct grappa_context *new_context(struct subject *s, uint32_t n_batch, u
 {
     struct grappa_err err;
     grappa_context_free(s->c);
-    s->c = grappa_context_new(s->m, &(struct grappa_context_params){.n_ctx = N_CTX, .n_batch = n_batch, .n_seq_max = n_seqs}, &err);
+    s->c = grappa_context_new(
+        s->m, &(struct grappa_context_params){.n_ctx = N_CTX, .n_batch = n_batch, .n_seq_max = n_seqs}, &err);
     if (!s->c)
         fail_msg("%s", err.text);
     return s->c;

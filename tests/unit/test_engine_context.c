@@ -404,7 +404,8 @@ static void test_contexts_longer_than_the_positions(void **state)
 /* Under a model in use: a step says what happened instead of ending the process, and changes nothing. */
 static void test_a_file_that_changes(void **state)
 {
-    static const char *const commands[] = {"truncate -s -4096 %s", "truncate -s +1 %s", "touch -d @1000000000 %s"};
+    static const char *const commands[] = {"truncate -s -4096 %s", "truncate -s +1 %s",
+                                           "touch -d @1000000000 %s"};
     static const char *const words[] = {"bytes now and had", "bytes now and had", "was written to"};
     (void)state;
     for (size_t i = 0; i < 3; i++) {
