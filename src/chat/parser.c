@@ -360,10 +360,10 @@ void chat_parser_free(struct chat_parser *p)
 {
     if (!p)
         return;
-    struct buf *bufs[] = {&p->in,      &p->name,      &p->id,    &p->args,        &p->key,    &p->scratch,
-                          &p->content, &p->reasoning, &p->space, &p->think_space, &p->message};
-    for (size_t i = 0; i < sizeof bufs / sizeof *bufs; i++)
-        buf_release(bufs[i]);
+    struct buf *bufs[] = {&p->in,      &p->name,      &p->id,    &p->args,        &p->key,     &p->scratch,
+                          &p->content, &p->reasoning, &p->space, &p->think_space, &p->message, NULL};
+    for (struct buf **b = bufs; *b; b++)
+        buf_release(*b);
     for (size_t i = 0; i < p->n_calls; i++) {
         free(p->calls[i].id);
         free(p->calls[i].name);

@@ -117,7 +117,7 @@ static void put_piece(struct chat_parser *p, enum chat_delta_type type, int inde
         last->n += n;
         return;
     }
-    if (p->n_pieces == p->size_pieces) {
+    if (!p->pieces || p->n_pieces == p->size_pieces) {
         p->size_pieces = p->size_pieces * 2 + 8;
         p->pieces = xrealloc(p->pieces, p->size_pieces * sizeof *p->pieces);
     }
@@ -207,9 +207,9 @@ void end_reasoning(struct chat_parser *p)
 
 void clear_call(struct chat_parser *p)
 {
-    struct buf *bufs[] = {&p->name, &p->id, &p->args, &p->key, &p->scratch};
-    for (size_t i = 0; i < sizeof bufs / sizeof *bufs; i++)
-        buf_clear(bufs[i]);
+    struct buf *bufs[] = {&p->name, &p->id, &p->args, &p->key, &p->scratch, NULL};
+    for (struct buf **b = bufs; *b; b++)
+        buf_clear(*b);
     p->has_args = p->begun = p->nested = p->typed_string = false;
     p->n_args = 0;
     p->tool = NULL;

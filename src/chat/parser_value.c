@@ -165,7 +165,7 @@ static enum value_result begin_value(struct value *v, char c, struct buf *out)
     if (c == '{' || c == '[')
         return opened(v, c == '[', out);
     if (v->dialect == VALUE_DICT) {
-        if (c == v->quote[0]) {
+        if (v->quote && c == v->quote[0]) {
             v->state = S_QUOTE;
             v->matched = 1;
             return VALUE_MORE;

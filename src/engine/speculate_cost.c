@@ -67,8 +67,8 @@ static int32_t next_offer(const struct offer *offers, const float *chance, int32
 
 void cost_choose(const struct row_cost *c, struct offer *offers, int32_t n_offers, int32_t rows, double each)
 {
-    float chance[GUESS_MAX];
-    int32_t taken[4 * GUESS_MAX], n_taken = 0, n_best = 0, deepest = 0, room = GUESS_MAX - rows, next;
+    float chance[GUESS_MAX] = {0};
+    int32_t taken[4 * GUESS_MAX] = {0}, n_taken = 0, n_best = 0, deepest = 0, room = GUESS_MAX - rows, next;
     double tokens = rows, best = rows / cost_of(c, rows);
     n_offers =
         n_offers < GUESS_MAX ? n_offers : GUESS_MAX; /* with so many requests there is nothing to win */

@@ -73,12 +73,15 @@ static int open_address(const struct addrinfo *a, bool reuse_port, bool several)
 
 static uint16_t port_of(int fd)
 {
-    struct sockaddr_storage a = {0};
+    union {
+        struct sockaddr any;
+        struct sockaddr_in v4;
+        struct sockaddr_in6 v6;
+    } a = {.v6 = {0}};
     socklen_t n = sizeof a;
-    if (getsockname(fd, (struct sockaddr *)&a, &n))
+    if (getsockname(fd, &a.any, &n))
         return 0;
-    return ntohs(a.ss_family == AF_INET6 ? ((struct sockaddr_in6 *)&a)->sin6_port
-                                         : ((struct sockaddr_in *)&a)->sin_port);
+    return ntohs(a.any.sa_family == AF_INET6 ? a.v6.sin6_port : a.v4.sin_port);
 }
 
 int listen_on(const char *host, uint16_t port, bool reuse_port, bool several, bool tls,

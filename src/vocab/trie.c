@@ -37,10 +37,14 @@ static bool grow(struct builder *b)
     struct trie *t = b->t;
     uint32_t size = b->size ? 2 * b->size : 1024;
     struct trie_node *nodes = realloc(t->nodes, ((size_t)size + 1) * sizeof *nodes);
-    t->nodes = nodes ? nodes : t->nodes;
-    unsigned char *labels = nodes ? realloc(t->labels, size) : NULL;
-    t->labels = labels ? labels : t->labels;
-    struct range *ranges = labels ? realloc(b->ranges, size * sizeof *ranges) : NULL;
+    if (!nodes)
+        return false;
+    t->nodes = nodes;
+    unsigned char *labels = realloc(t->labels, size);
+    if (!labels)
+        return false;
+    t->labels = labels;
+    struct range *ranges = realloc(b->ranges, size * sizeof *ranges);
     if (!ranges)
         return false;
     b->ranges = ranges;

@@ -27,7 +27,7 @@ def chunk(delta, **rest):
     return {"choices": [{"index": 0, "delta": delta, "finish_reason": rest.pop("finish", None)}], **rest}
 
 
-MARKDOWN = "A **bold** word, a [link](https://example.org) and ![a cat](https://example.org/cat.png)\n\n" \
+MARKDOWN = "A **bold** word, a [link](https://example.com) and ![a cat](https://example.com/cat.png)\n\n" \
            "| a | b |\n|---|---|\n| 1 | 2 |\n\n```c\nint main(void) { return 0; }\n```\n<script>window.bad = 1</script>\n"
 TIMINGS = {"predicted_n": 42, "predicted_per_second": 12.5}
 ANSWERS = {
@@ -185,7 +185,7 @@ def test_shows_markdown_and_nothing_runs(page, api):
     assert [c.text for c in page.all(".assistant td")] == ["1", "2"]
     assert "int main" in page.all(".assistant pre code")[0].text and page.all(".assistant pre .hljs-type")
     assert page.all(".assistant a")[0].get_attribute("rel") == "noopener noreferrer nofollow"
-    assert not page.all(".assistant img") and "https://example.org/cat.png" in text
+    assert not page.all(".assistant img") and "https://example.com/cat.png" in text
     assert page.d.execute_script("return window.bad") is None
     assert "42 tokens, 12.5 a second" in text
     page.shot(page.name + "-markdown")
