@@ -73,15 +73,13 @@ static int open_address(const struct addrinfo *a, bool reuse_port, bool several)
 
 static uint16_t port_of(int fd)
 {
-    union {
-        struct sockaddr any;
-        struct sockaddr_in v4;
-        struct sockaddr_in6 v6;
-    } a = {.v6 = {0}};
+    struct sockaddr_storage a = {0};
     socklen_t n = sizeof a;
-    if (getsockname(fd, &a.any, &n))
+    char port[8] = "";
+    if (getsockname(fd, (struct sockaddr *)&a, &n) ||
+        getnameinfo((struct sockaddr *)&a, n, NULL, 0, port, sizeof port, NI_NUMERICSERV))
         return 0;
-    return ntohs(a.any.sa_family == AF_INET6 ? a.v6.sin6_port : a.v4.sin_port);
+    return (uint16_t)strtoul(port, NULL, 10);
 }
 
 int listen_on(const char *host, uint16_t port, bool reuse_port, bool several, bool tls,

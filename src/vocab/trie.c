@@ -55,7 +55,7 @@ static bool grow(struct builder *b)
 static bool add_node(struct builder *b, unsigned char label, struct range range)
 {
     struct trie *t = b->t;
-    if (t->n == b->size && (b->size > INT32_MAX / 2 || !grow(b)))
+    if ((!b->ranges || t->n == b->size) && (b->size > INT32_MAX / 2 || !grow(b)))
         return false;
     t->nodes[t->n] = (struct trie_node){0, -1};
     t->labels[t->n] = label;
@@ -143,8 +143,8 @@ bool trie_build(struct trie *t, const struct str *texts, const int32_t *ids, siz
     *t = (struct trie){0};
     if (n > INT32_MAX)
         return false;
-    b.entries = malloc((n + 1) * sizeof *b.entries);
-    b.sorted = malloc((n + 1) * sizeof *b.sorted);
+    b.entries = calloc(n + 1, sizeof *b.entries);
+    b.sorted = calloc(n + 1, sizeof *b.sorted);
     if (!b.entries || !b.sorted)
         goto out;
     for (size_t i = 0; i < n; i++) {
