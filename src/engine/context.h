@@ -44,11 +44,21 @@ struct grappa_context {
     void *make_room_user;
 };
 
+static inline int32_t context_seq_of(const struct grappa_batch *b, size_t i)
+{
+    return b->seq_id ? b->seq_id[i] : 0;
+}
+
 /* As grappa_context_new; the last n_copies sequences never take part in a step, they only hold copies of
  * others. */
 struct grappa_context *context_new(struct grappa_model *m, const struct grappa_context_params *params,
                                    uint32_t n_copies, struct grappa_err *err);
 /* Bytes of the states of one sequence; 0: the model isn't recurrent. */
 uint64_t context_state_bytes(const struct grappa_model *m);
+
+/* ---- layout.c ---- */
+/* For tokens [first, first + n) of a batch: gives each its row, grouped by sequence, and fills what depends
+ * on rows and sequences. The sequences grow here. Returns how many sequences attention sees. */
+int32_t context_lay_out(struct grappa_context *c, const struct grappa_batch *b, size_t first, size_t n);
 
 #endif
