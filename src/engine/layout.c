@@ -10,9 +10,9 @@
 enum { ALIKE_MAX = 512 };
 
 /* Whether each token of a sequence goes through attention as a sequence of its own. Guesses do, on a CPU: it
- * computes a single token in another way than several, and so their logits are to the last bit what they are
- * without guesses. Keys and values are written before any are read. Types that share scales between the
- * tokens of a block can't be written by several at a time. */
+ * takes several tokens of a sequence for a prompt, which costs more, and sums in another order than for a
+ * single one. Keys and values are written before any are read. Types that share scales between the tokens of
+ * a block can't be written by several at a time. */
 static bool apart(const struct grappa_context *c, int32_t seq)
 {
     if (c->guesses[seq] == 0 || c->states.n_tables > 0 || !c->m->arch->cache_type)

@@ -12,6 +12,8 @@ enum { KIND_DRAFT = GUESS_KINDS - 1, PAUSE_MIN = 8, PAUSE_MAX = 256 };
 /* How often guesses of a kind are right, before any were made; one that was right or wrong counts so much. */
 static const float right_before[GUESS_KINDS] = {0.4f, 0.6f, 0.8f, 0.9f, 0.7f};
 static const float rate = 1.0f / 16;
+/* With recurrent layers a wrong guess costs the whole step: what was right of it is computed again. */
+static const float sure = 0.75f;
 
 static int32_t kind_of(int32_t match)
 {
@@ -122,6 +124,8 @@ static void make_offer(struct grappa_engine *e, struct slot *s, struct offer *o)
         offer_lookup(e, s, g, o);
     else if (o->most > 0 && e->speculate.draft.ctx)
         offer_draft(g, o);
+    if (e->ctx->states.n_tables > 0 && o->right < sure)
+        o->n = 0;
     o->most = o->n;
 }
 

@@ -101,8 +101,8 @@ static bool on_event(void *user, const struct grappa_event *ev)
     return true;
 }
 
-/* All but two tokens are out of the question. */
-static const struct grappa_logit_bias few[] = {{70, 30}, {71, 30}};
+/* All but two tokens are out of the question, and one comes seldom. */
+static const struct grappa_logit_bias few[] = {{70, 30}, {71, 26}};
 
 static struct grappa_request_params params_of(struct written *w, uint64_t number, int32_t n_prompt)
 {
