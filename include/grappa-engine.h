@@ -99,7 +99,7 @@ struct grappa_event { /* pointers are valid during the callback */
     bool truncated;        /* the context was shifted, or the prompt cut */
     const struct grappa_err *err;
     const float *embedding; /* of requests for embeddings: [n_rows, n_embd] */
-    int32_t n_rows, n_embd;
+    int32_t n_rows, n_embd; /* GRAPPA_POOLING_RANK: n_embd is the number of labels */
     /* all */
     int32_t slot;
     const struct grappa_timings *timings;
@@ -109,7 +109,13 @@ struct grappa_event { /* pointers are valid during the callback */
  * False ends the request; its DONE still comes. */
 typedef bool grappa_on_event(void *user, const struct grappa_event *ev);
 
-enum grappa_pooling { GRAPPA_POOLING_NONE, GRAPPA_POOLING_MEAN, GRAPPA_POOLING_CLS, GRAPPA_POOLING_LAST };
+enum grappa_pooling {
+    GRAPPA_POOLING_NONE,
+    GRAPPA_POOLING_MEAN,
+    GRAPPA_POOLING_CLS,
+    GRAPPA_POOLING_LAST,
+    GRAPPA_POOLING_RANK, /* what a reranker's head says of the last row, a number for each label */
+};
 
 struct grappa_request_params {
     const grappa_token *prompt; /* copied */

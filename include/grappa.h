@@ -193,6 +193,8 @@ const struct grappa_vocab *grappa_model_vocab(const struct grappa_model *m);
 const struct grappa_file *grappa_model_file(const struct grappa_model *m);
 uint32_t grappa_model_n_ctx_train(const struct grappa_model *m);
 uint32_t grappa_model_n_embd(const struct grappa_model *m);
+/* Labels of a reranker's head; 0: the model has none, or was not loaded for embeddings. */
+uint32_t grappa_model_n_cls_out(const struct grappa_model *m);
 /* Whether layers keep states that can't be cut back to any length, see grappa_seq_trim_point. */
 bool grappa_model_is_recurrent(const struct grappa_model *m);
 /* The IR document of the graph (without weights), for reading. */

@@ -6,7 +6,7 @@
 
 bool embed_wants_all(const struct grappa_request *r)
 {
-    return r->p.embeddings && r->p.pooling != GRAPPA_POOLING_LAST;
+    return r->p.embeddings && r->p.pooling != GRAPPA_POOLING_LAST && r->p.pooling != GRAPPA_POOLING_RANK;
 }
 
 /* A row of the token at a position. */
@@ -27,6 +27,10 @@ static void add_row(struct grappa_request *r, int32_t pos, const float *row)
         if (pos == (r->p.pooling == GRAPPA_POOLING_CLS ? 0 : r->n_tokens - 1))
             memcpy(to, row, n * sizeof *row);
         break;
+    case GRAPPA_POOLING_RANK:
+        if (pos == r->n_tokens - 1)
+            rank_scores(&r->e->m->rank, row, to);
+        break;
     }
 }
 
@@ -34,7 +38,7 @@ static bool make_space(struct grappa_engine *e, struct grappa_request *r)
 {
     if (r->embedding)
         return true;
-    r->n_embd = (int32_t)e->m->arch->h.n_embd;
+    r->n_embd = (int32_t)(r->p.pooling == GRAPPA_POOLING_RANK ? e->m->rank.n_labels : e->m->arch->h.n_embd);
     r->n_rows = r->p.pooling == GRAPPA_POOLING_NONE ? r->n_tokens : 1;
     r->embedding = calloc((size_t)r->n_rows * (size_t)r->n_embd, sizeof *r->embedding);
     return r->embedding != NULL;

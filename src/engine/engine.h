@@ -37,6 +37,11 @@ struct engine_cache { /* a cache input of the compiled graph */
     size_t block_bytes;
 };
 
+struct rank_head {            /* of a reranker, see rank.c */
+    float *rows;              /* [n_labels, width], owned */
+    uint32_t n_labels, width; /* 0: there is none */
+};
+
 struct grappa_model {
     struct grappa_file file;
     struct grappa_vocab vocab;
@@ -46,7 +51,8 @@ struct grappa_model {
     struct ov_program *program;
     struct engine_cache *caches; /* key and value of each layer, in turn */
     size_t n_caches;
-    int32_t block_size; /* tokens in a KV block */
+    struct rank_head rank; /* of a model loaded for embeddings */
+    int32_t block_size;    /* tokens in a KV block */
     bool profile;
     int unpacked_steps;          /* inferences left in which the plugin may still pack weights */
     struct grappa_context *user; /* a compiled graph has one request: one context at a time */
@@ -55,6 +61,13 @@ struct grappa_model {
 
 /* Copies an internal error to the caller's; returns -1. */
 int engine_fail(struct grappa_err *out, const struct err *err);
+
+/* The head of the file, if its family has one: all zero otherwise. Release it also after a failure. */
+int rank_init(struct rank_head *h, const struct gguf *g, const struct arch_model *a, struct err *err);
+void rank_release(struct rank_head *h);
+/* What it makes of a row [width] of the output norm: softmax(rows . row), [n_labels]. Source: llama.cpp's
+ * build_pooling for LLAMA_POOLING_TYPE_RANK. */
+void rank_scores(const struct rank_head *h, const float *row, float *scores);
 
 /* The process's one OpenVINO core. */
 struct ov_runtime *engine_runtime(struct err *err);

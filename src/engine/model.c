@@ -161,6 +161,8 @@ static int build(struct grappa_model *m, struct gguf *g, const struct grappa_mod
     m->arch = arch_build(g, &options, err);
     if (!m->arch || check_types(m->arch, o, err) < 0)
         return -1;
+    if (o->embeddings && rank_init(&m->rank, g, m->arch, err) < 0)
+        return -1;
     m->vocab.v = vocab_new(g, err);
     if (!m->vocab.v)
         return -1;
@@ -245,6 +247,7 @@ void grappa_model_free(struct grappa_model *m)
     arch_free(m->arch);
     buf_release(&m->xml);
     free(m->caches);
+    rank_release(&m->rank);
     engine_file_release(&m->file);
     free(m);
 }
@@ -267,6 +270,11 @@ uint32_t grappa_model_n_ctx_train(const struct grappa_model *m)
 uint32_t grappa_model_n_embd(const struct grappa_model *m)
 {
     return m->arch->h.n_embd;
+}
+
+uint32_t grappa_model_n_cls_out(const struct grappa_model *m)
+{
+    return m->rank.n_labels;
 }
 
 bool grappa_model_is_recurrent(const struct grappa_model *m)

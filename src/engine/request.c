@@ -37,6 +37,8 @@ static int check(const struct grappa_engine *e, const struct grappa_request_para
     if (p->embeddings != e->params.embeddings)
         return err_set(err, ERR_UNSUPPORTED, "this engine gives %s",
                        e->params.embeddings ? "embeddings, not text" : "text, not embeddings");
+    if (p->embeddings && p->pooling == GRAPPA_POOLING_RANK && e->m->rank.n_labels == 0)
+        return err_set(err, ERR_UNSUPPORTED, "the model has no head for ranking");
     if (p->context_shift && grappa_model_is_recurrent(e->m))
         return err_set(err, ERR_UNSUPPORTED, "a context shift: the model's recurrent layers can't forget");
     return 0;
