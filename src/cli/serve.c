@@ -114,7 +114,7 @@ static void set_engine(struct server_params *p, const struct options *o)
                                               .kv_split = !automatic && !o->kv_unified,
                                               .embeddings = o->embeddings || o->reranking};
     p->embeddings = o->embeddings || o->reranking;
-    p->reranking = o->reranking;
+    p->reranking = o->reranking || (o->embeddings && o->pooling && strcmp(o->pooling, "rank") == 0);
     p->pooling = GRAPPA_POOLING_LAST;
     static const struct {
         const char *name;

@@ -191,12 +191,3 @@ void post_openai_embeddings(struct exchange *x)
 {
     with_body(x, embed_openai);
 }
-
-/* Ranking needs a model with a head for it; none of the supported families has one. */
-void post_rerank(struct exchange *x)
-{
-    if (!x->srv->p->reranking)
-        reply_fail(x, 501, "This server does not support reranking. Start it with `--reranking`");
-    else
-        reply_fail(x, 501, "This model does not support reranking");
-}

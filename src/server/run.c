@@ -264,7 +264,7 @@ static int start_part(struct part *p, struct grappa_err *err)
     q.draft_p_min = r->s.draft_p_min;
     q.lookup = r->s.p->lookup;
     q.embeddings = r->embeddings;
-    q.pooling = r->s.p->pooling;
+    q.pooling = r->rank ? GRAPPA_POOLING_RANK : r->s.p->pooling;
     q.on_event = on_event;
     q.user = p;
     p->started = true;

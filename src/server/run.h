@@ -64,7 +64,7 @@ struct run {
     const struct dialect *dialect;
     struct settings s;
     struct grappa_chat *chat; /* or NULL */
-    bool embeddings;
+    bool embeddings, rank;    /* rank: scores of the model's head instead of the server's pooling */
     char id[64];
     int64_t created;
     struct part *parts;

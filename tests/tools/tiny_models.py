@@ -380,6 +380,27 @@ class Model:
 
 
 @dataclass
+class Reranker(Model):
+    """With a head of a few labels, as converted from Qwen3-Reranker."""
+
+    labels: int = 2
+    template: str = (
+        "<|im_start|>system\nyes or no?<|im_end|>\n<|im_start|>user\n<Query>: {query}\n<Document>: {document}<|im_end|>\n"
+    )
+
+    def write_keys(self, w):
+        super().write_keys(w)
+        w.add_pooling_type(gguf.PoolingType.RANK)
+        w.add_classifier_output_labels([f"label {i}" for i in range(self.labels)])
+        if self.template:
+            w.add_chat_template([{"name": "rerank", "template": self.template}])
+
+    def tensors(self):
+        yield from super().tensors()
+        yield self.matrix("cls.output.weight", self.labels, self.dim)
+
+
+@dataclass
 class Mixture(Model):
     """With experts in all layers but the first `dense` ones."""
 
@@ -663,6 +684,13 @@ QUANTISED = [
     Model("mamba2-q8_0", "mamba2", 208, type=T.Q8_0, pre="gpt-2", **MAMBA),
 ]
 MODELS = {m.name: m for m in FAMILIES + QUANTISED}
+# Without logits to compare.
+FILES = {**MODELS, **{m.name: m for m in [
+    Reranker("qwen3-rerank", "qwen3", 300, pre="qwen2", tied=True, head=32, rope_base=1e6),
+    Reranker("qwen3-rerank-f16", "qwen3", 301, type=T.F16, pre="qwen2", tied=True, head=32, rope_base=1e6, template=""),
+    Reranker("qwen3vl-rerank", "qwen3vl", 302, pre="qwen2", head=32, rope_base=1e6, norms="heads", labels=3,
+             keys={"rope.dimension_sections": [6, 5, 5, 0]}),
+]}}  # fmt: skip
 
 
 def digest(path):
@@ -678,10 +706,10 @@ def ensure(folder=FOLDER):
     """Makes the files unless this script, as it stands, has made them already."""
     folder = Path(folder)
     stamp, mine = folder / "made-by", hashlib.sha256(Path(__file__).read_bytes()).hexdigest()
-    if stamp.exists() and stamp.read_text() == mine and all((folder / f"{n}.gguf").exists() for n in MODELS):
+    if stamp.exists() and stamp.read_text() == mine and all((folder / f"{n}.gguf").exists() for n in FILES):
         return folder
     folder.mkdir(parents=True, exist_ok=True)
-    for name, model in MODELS.items():
+    for name, model in FILES.items():
         model.write(folder / f"{name}.gguf")
     stamp.write_text(mine)
     return folder
@@ -689,4 +717,4 @@ def ensure(folder=FOLDER):
 
 if __name__ == "__main__":
     made = ensure(sys.argv[1] if len(sys.argv) > 1 else FOLDER)
-    print(f"{len(MODELS)} models in {made}")
+    print(f"{len(FILES)} models in {made}")
