@@ -56,6 +56,7 @@ page: ## web/dist from web/src (needs Node.js 20.19 and npm)
 	@scripts/page
 
 test-page: deps-page ## the chat page in a real Chromium
+	@scripts/build default
 	@$(PYTEST) -q -p no:cacheprovider --timeout=300 tests/page
 
 sanitize: asan tsan

@@ -1,13 +1,16 @@
 """The chat page in a real Chromium, by keyboard and pointer, wide and on a phone, in the light and in the dark.
 
 What the page shows is decided by a small server here that answers as the API documents it: with reasoning, markdown,
-tool calls, slowly, or with errors. PAGE_SHOTS=DIR keeps pictures.
+tool calls, slowly, or with errors. The last test lets
+the same page talk to grappa. PAGE_SHOTS=DIR keeps pictures.
 """
 import gzip
 import json
 import os
 import pathlib
+import re
 import shutil
+import subprocess
 import threading
 import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -20,7 +23,8 @@ from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.support.ui import WebDriverWait
 
-PAGE = gzip.decompress((pathlib.Path(__file__).parents[2] / "web/dist/index.html.gz").read_bytes())
+ROOT = pathlib.Path(__file__).parents[2]
+PAGE = gzip.decompress((ROOT / "web/dist/index.html.gz").read_bytes())
 
 
 def chunk(delta, **rest):
@@ -310,3 +314,35 @@ def test_by_keyboard_alone(page):
     box = page.all("textarea[aria-label=Message]")[0]
     box.send_keys("a", Keys.SHIFT + Keys.ENTER + Keys.NULL + "b")
     assert box.get_attribute("value") == "a\nb"
+
+
+@pytest.fixture
+def grappa(tmp_path):
+    """The program itself with a real model; its address."""
+    log = tmp_path / "log"
+    program = os.environ.get("GRAPPA", ROOT / "build/grappa")
+    model = pathlib.Path(os.environ.get("GRAPPA_MODELS", ROOT / ".models")) / "SmolLM2-135M-Instruct.Q4_1.gguf"
+    with log.open("w") as out:
+        p = subprocess.Popen([program, "serve", "-m", model, "--port", "0", "-c", "1024"], stdout=out, stderr=out)
+    try:
+        for _ in range(600):
+            if found := re.search(r"http://127\.0\.0\.1:\d+", log.read_text()):
+                break
+            assert p.poll() is None, log.read_text()
+            time.sleep(0.1)
+        yield found[0] + "/"
+    finally:
+        p.terminate()
+        assert p.wait(30) == 0
+
+
+def test_talks_to_grappa(browser, grappa):
+    browser.url, url = grappa, browser.url
+    try:
+        browser.start()
+        text = browser.ask("What is the capital of France? Answer in one word.")
+        assert "Paris" in text and re.search(r"\d+ tokens, [\d.]+ a second", text)
+        assert browser.elsewhere(grappa) == []
+        assert [e["message"] for e in browser.d.get_log("browser") if e["level"] == "SEVERE"] == []
+    finally:
+        browser.url = url
