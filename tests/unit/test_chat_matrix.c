@@ -127,11 +127,11 @@ static void matrix(void **state)
             buf_release(&source);
             snprintf(path, sizeof path, "%s/%s.jinja", folder(), template);
             source = read_file(path);
-            strcpy(loaded, template);
+            snprintf(loaded, sizeof loaded, "%s", template);
         }
         struct err err = ERR_INIT;
         struct conversation *c = converse(buf_str(&source), json_object_get(requests, name), now, &err);
-        strcpy(got, "----------------");
+        snprintf(got, sizeof got, "%s", "----------------");
         if (c)
             digest(conversation_prompt(c), got);
         else

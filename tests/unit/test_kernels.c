@@ -218,7 +218,7 @@ static float *multiply(const struct linear *l, size_t m, const float *x, size_t 
 {
     size_t size = linear_scratch_size(l, m);
     void *scratch = aligned_alloc(64, (size + 63) / 64 * 64);
-    float *y = malloc(m * l->rows * sizeof *y);
+    float *y = malloc((m * l->rows + 1) * sizeof *y);
     memset(scratch, 0xee, size);
     memset(y, 0xee, m * l->rows * sizeof *y);
     linear_quantize(l, m, x, 0, m / 2, scratch);

@@ -23,11 +23,15 @@ struct layer {
     double *want, *conv_now, *now; /* [T, values]; the states of one sequence */
 };
 
+/* The same numbers in every run: a linear congruential generator. */
 static float *numbers(size_t n, float from, float to)
 {
+    static uint32_t seed = 1;
     float *v = malloc(n * sizeof *v);
-    for (size_t i = 0; i < n; i++)
-        v[i] = from + (to - from) * (float)(rand() % 4001) / 4000;
+    for (size_t i = 0; i < n; i++) {
+        seed = seed * 1664525 + 1013904223;
+        v[i] = from + (to - from) * (float)(seed >> 8) / (float)(1 << 24);
+    }
     return v;
 }
 
