@@ -3,6 +3,8 @@
 #include "cli/common.h"
 #include "cli/options.h"
 
+#include "base/cut.h"
+
 #include <fcntl.h>
 #include <locale.h>
 #include <signal.h>
@@ -92,6 +94,7 @@ int main(int argc, char **argv)
 {
     occupy_standard_streams();
     signal(SIGPIPE, SIG_IGN); /* a reader that goes away shows as EPIPE where we write */
+    cut_files_read_as_zeros();
     out_start();
     setlocale(LC_CTYPE, ""); /* for line editing; numbers stay as in C */
 

@@ -399,7 +399,9 @@ static int run(struct grappa_context *c, const struct grappa_batch *b, struct er
         int32_t n_out;
         size_t size;
         n = b->n - first < c->n_batch ? b->n - first : c->n_batch;
-        if (gguf_changed(c->m->file.g, err) < 0 || run_slice(c, b, first, n, &n_out, err) < 0)
+        /* Asked again behind the step, for a file that was cut in it. */
+        if (gguf_changed(c->m->file.g, err) < 0 || run_slice(c, b, first, n, &n_out, err) < 0 ||
+            gguf_changed(c->m->file.g, err) < 0)
             return -1;
         if (n_out == 0)
             continue;

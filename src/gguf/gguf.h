@@ -91,7 +91,8 @@ uint64_t gguf_file_size(const struct gguf *g); /* bytes, all parts together */
 int gguf_fd(const struct gguf *g, uint32_t part);
 /* 0, or -1 with an error when a part was cut, grew or was written to since it was opened (a file that
  * replaces it under its name does no harm). Tensors are read from the map at all times, and behind the end of
- * a file that was cut there is nothing to read: the process would end by SIGBUS. Ask before a longer use. */
+ * a file that was cut there is nothing to read: the process ends by SIGBUS, unless the program has called
+ * cut_files_read_as_zeros (base/cut.h). Ask before a longer use, and after it. */
 int gguf_changed(const struct gguf *g, struct err *err);
 /* Lets the kernel read the tensor data ahead, while the caller does something else. */
 void gguf_want_pages(const struct gguf *g);

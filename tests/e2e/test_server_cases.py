@@ -1,6 +1,8 @@
 """Things that broke servers for somebody: hostile constraints, recursive schemas, files with little in them."""
 import json
+import os
 import random
+import shutil
 import socket
 import time
 
@@ -176,3 +178,23 @@ def test_infill():
     with Server(tiny("llama-head32"), "-c", "512") as s:
         status, _, a = s.post("/infill", body)
         assert status == 501 and "prefix token is missing" in a["error"]["message"]
+
+
+@pytest.mark.parametrize("left", [0, 4096, 20000])
+def test_a_model_file_that_is_cut_while_it_is_read(tmp_path, left):
+    """Steps follow one another without a pause, so that the cut comes in the middle of one. The stream ends with an error,
+    others get one that names the file, and what needs no weights goes on."""
+    path = tmp_path / "model.gguf"
+    shutil.copy(tiny("llama-q4_0"), path)
+    with Server(path, "-c", "512", "-np", "1", "--context-shift") as s:
+        stream = s.stream("/completion", {"prompt": "a b c", "n_predict": 100000, "ignore_eos": True})
+        for _ in range(30):
+            next(stream)
+        os.truncate(path, left)
+        last = list(stream)[-1][1]
+        assert "model.gguf" in last["error"]["message"], last
+        status, _, a = s.post("/completion", {"prompt": "a", "n_predict": 1})
+        assert status == 500 and "model.gguf" in a["error"]["message"], a
+        assert s.ok("/tokenize", {"content": "a b"})["tokens"]
+        assert s.get("/health")[0] == 200
+        assert s.stop() == 0

@@ -1,5 +1,6 @@
 /* The base room: errors, memory, buffers, maps, parallel loops, log. */
 #include "base/buf.h"
+#include "base/cut.h"
 #include "base/err.h"
 #include "base/log.h"
 #include "base/map.h"
@@ -15,6 +16,7 @@
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/mman.h>
 #include <unistd.h>
 #include <wchar.h>
 
@@ -443,6 +445,30 @@ static void log_lines(void **state)
     unlink(path);
 }
 
+/* --- cut */
+
+static void cut_files_end_in_zeros(void **state)
+{
+    enum { PAGE = 4096, N = 4 * PAGE };
+    (void)state;
+    FILE *f = tmpfile();
+    assert_non_null(f);
+    for (int i = 0; i < N; i++)
+        assert_int_equal(fputc(7, f), 7);
+    assert_int_equal(fflush(f), 0);
+    const volatile char *p = mmap(NULL, N, PROT_READ, MAP_PRIVATE, fileno(f), 0);
+    assert_ptr_not_equal(p, MAP_FAILED);
+    cut_files_read_as_zeros();
+    assert_int_equal(ftruncate(fileno(f), PAGE + 100), 0);
+    assert_int_equal(p[N - 1], 0);
+    assert_int_equal(p[2 * PAGE], 0);
+    assert_int_equal(p[PAGE + 100], 0);
+    assert_int_equal(p[PAGE + 99], 7);
+    assert_int_equal(p[0], 7);
+    munmap((void *)(uintptr_t)p, N);
+    fclose(f);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -464,6 +490,7 @@ int main(void)
         cmocka_unit_test(loops_visit_everything_once),
         cmocka_unit_test(pieces_are_no_longer_than_the_grain),
         cmocka_unit_test(log_lines),
+        cmocka_unit_test(cut_files_end_in_zeros),
     };
     return cmocka_run_group_tests_name("base", tests, NULL, NULL);
 }
