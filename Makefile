@@ -42,6 +42,7 @@ test-full: deps-test ## test, and all of e2e under sanitizers, the slow tests, a
 	@SLICE=all $(MAKE) sanitize
 	@$(MAKE) ubsan
 	@$(MAKE) test-page
+	@scripts/test shared build
 	@$(MAKE) fuzz
 
 unit: deps-test ## only the unit tests and the fuzz corpus
