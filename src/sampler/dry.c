@@ -12,6 +12,7 @@
 
 #define MAX_BREAKER_BYTES 40
 #define MAX_TAIL          20
+#define MAX_BREAKERS      128 /* each is looked for in every token of the vocabulary */
 
 static const char *const default_breakers[] = {"\n", ":", "\"", "*"};
 
@@ -76,6 +77,8 @@ static int find_breakers(struct sampler *s, struct err *err)
         breakers = default_breakers;
         n = sizeof default_breakers / sizeof default_breakers[0];
     }
+    if (n > MAX_BREAKERS)
+        return err_set(err, ERR_USAGE, "more than %d sequence breakers", MAX_BREAKERS);
     struct breaker_list list = {0};
     struct buf word = {0};
     int status = 0;

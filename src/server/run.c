@@ -270,11 +270,18 @@ static int start_part(struct part *p, struct grappa_err *err)
     p->started = true;
     struct server *srv = r->x->srv;
     pthread_mutex_lock(&srv->runs_lock);
-    if (srv->ending)
-        fail(err, SHUTDOWN.http_status, "%s", SHUTDOWN.text);
-    else
-        p->request = grappa_request_new(r->model->e, &q, err);
+    bool ending = srv->ending;
     pthread_mutex_unlock(&srv->runs_lock);
+    if (ending)
+        return fail(err, SHUTDOWN.http_status, "%s", SHUTDOWN.text);
+    /* Not under the lock: a large grammar takes its time, and nobody else's request should wait for it. */
+    struct grappa_request *request = grappa_request_new(r->model->e, &q, err);
+    pthread_mutex_lock(&srv->runs_lock);
+    p->request = request;
+    ending = srv->ending;
+    pthread_mutex_unlock(&srv->runs_lock);
+    if (ending && request) /* runs_cancel may have come before it was there */
+        grappa_request_cancel(request);
     return p->request ? 0 : -1;
 }
 

@@ -198,3 +198,22 @@ def test_a_model_file_that_is_cut_while_it_is_read(tmp_path, left):
         assert s.ok("/tokenize", {"content": "a b"})["tokens"]
         assert s.get("/health")[0] == 200
         assert s.stop() == 0
+
+
+@pytest.mark.parametrize("field", [
+    {"dry_multiplier": 1, "dry_sequence_breakers": [f"b{i}" for i in range(50000)]},
+    {"samplers": ["top_k"] * 100000},
+    {"stop": [f"s{i}" for i in range(20000)]},
+    {"logit_bias": [[f"hello {i}", 1] for i in range(20000)]},
+    {"n": 1000000},
+    {"n_probs": 1000000000},
+    {"json_schema": {"type": "array", "items": {"type": "integer"}, "minItems": 1000000000}},
+    {"json_schema": {"enum": [f"v{i}" for i in range(20000)]}},
+    {"grammar": 'root ::= (("a"{1000}){1000}){1000}'},
+], ids=lambda f: next(reversed(f)))
+def test_more_of_it_than_anybody_needs(server, field):
+    """Obeyed or refused, but in a bounded time."""
+    start = time.time()
+    assert server.post("/completion", {"prompt": "a", "n_predict": 2, **field}, timeout=30)[0] in (200, 400)
+    assert time.time() - start < 20
+    assert server.ok("/completion", {"prompt": "a", "n_predict": 1})["stop"] is True
