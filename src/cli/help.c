@@ -133,8 +133,8 @@ void help_print(const struct command *c)
            GRAPPA_VERSION);
     for (size_t i = 0; i < N_COMMANDS; i++)
         printf("  %-12s %s\n", commands[i].name, commands[i].summary);
-    printf("\n`grappa help COMMAND` explains one. Called as llama-cli, llama-completion, llama-bench, "
-           "llama-perplexity or\nllama-tokenize the program behaves like those.\n");
+    printf("\n`grappa help COMMAND` explains one. Called as llama-cli, llama-completion, llama-server, "
+           "llama-bench,\nllama-perplexity or llama-tokenize the program behaves like those.\n");
 }
 
 int cmd_help(const struct options *o)
