@@ -159,9 +159,10 @@ enum chat_command_result chat_command(struct chat *c, const char *line)
 {
     for (size_t i = 0; i < sizeof commands_of_chat / sizeof commands_of_chat[0]; i++) {
         size_t n = strlen(commands_of_chat[i].name);
-        const char *what = commands_of_chat[i].argument, *argument = line + n + strspn(line + n, " ");
+        const char *what = commands_of_chat[i].argument;
         if (strncmp(line, commands_of_chat[i].name, n) != 0 || (line[n] && (line[n] != ' ' || !what)))
             continue;
+        const char *argument = line + n + strspn(line + n, " ");
         if (what && *what != '[' && !*argument) {
             fprintf(stderr, "%s needs a %s.\n", commands_of_chat[i].name, what);
             return CHAT_DONE;
