@@ -41,13 +41,15 @@ function(grappa_rust_library)
   target_link_libraries(grappa_rust INTERFACE ${archive} ${CMAKE_DL_LIBS} m)
 endfunction()
 
-# build/grappa, and the llama.cpp names as links to it.
+# build/grappa, and the llama.cpp names as links to it: hard ones, for who resolves a symbolic link before running it loses
+# the name.
 function(grappa_program)
   add_executable(grappa ${CMAKE_SOURCE_DIR}/src/cli/main.c)
   target_link_libraries(grappa PRIVATE cli)
   target_compile_definitions(grappa PRIVATE _GNU_SOURCE)
   foreach(link llama-bench llama-completion llama-cli llama-perplexity llama-tokenize llama-server grappa-server)
-    add_custom_command(TARGET grappa POST_BUILD COMMAND ${CMAKE_COMMAND} -E create_symlink grappa ${link}
+    add_custom_command(TARGET grappa POST_BUILD COMMAND ${CMAKE_COMMAND} -E rm -f ${link}
+                       COMMAND ${CMAKE_COMMAND} -E create_hardlink grappa ${link}
                        WORKING_DIRECTORY ${CMAKE_BINARY_DIR})
   endforeach()
 endfunction()
