@@ -4,19 +4,12 @@
 #define KERNELS_AVX2_H
 
 #include "kernels/rows.h"
+#include "kernels/unroll.h"
 
 #include <immintrin.h>
 
 #define TARGET __attribute__((target("avx2,fma,f16c")))
 #define INLINE static inline __attribute__((always_inline)) TARGET
-
-#if !defined(NDEBUG)
-#define UNROLL /* with sanitizers it would only take minutes to compile */
-#elif defined(__clang__)
-#define UNROLL _Pragma("clang loop unroll(full)")
-#else
-#define UNROLL _Pragma("GCC unroll 16")
-#endif
 
 struct step {
     __m256i q[STEP / 32];

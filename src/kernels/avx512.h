@@ -8,6 +8,7 @@
 #define KERNELS_AVX512_H
 
 #include "kernels/rows.h"
+#include "kernels/unroll.h"
 
 #include <immintrin.h>
 
@@ -22,15 +23,6 @@ struct step {
     __m512i q[4];
     __m512 scale, min;
 };
-
-/* Loops over arrays of registers only keep them in registers when they are unrolled. */
-#if !defined(NDEBUG)
-#define UNROLL /* with sanitizers it would only take minutes to compile */
-#elif defined(__clang__)
-#define UNROLL _Pragma("clang loop unroll(full)")
-#else
-#define UNROLL _Pragma("GCC unroll 16")
-#endif
 
 typedef void unpack_fn(const uint8_t *p, struct step *to);
 

@@ -4,19 +4,12 @@
 #include "base/mem.h"
 #include "kernels/gate.h"
 #include "kernels/linear.h"
+#include "kernels/unroll.h"
 
 #include <math.h>
 #include <string.h>
 
 enum { BLOCK = 16, MAX_TAPS = 16 };
-
-#if !defined(NDEBUG)
-#define UNROLL /* with sanitizers it would only take minutes to compile */
-#elif defined(__clang__)
-#define UNROLL _Pragma("clang loop unroll(full)")
-#else
-#define UNROLL _Pragma("GCC unroll 16")
-#endif
 
 /* Rows of a sequence for one value head. */
 struct block {
