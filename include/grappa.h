@@ -112,6 +112,9 @@ grappa_token grappa_vocab_fim_sep(const struct grappa_vocab *v);
 /* Ids of the text into out[max]. Returns the count, which may exceed max (then call again), or -1. */
 int64_t grappa_tokenize(const struct grappa_vocab *v, const char *text, size_t len, bool add_special,
                         bool parse_special, grappa_token *out, size_t max, struct grappa_err *err);
+/* The same in a new array of n ids, freed with free(); also for no ids at all. NULL on failure. */
+grappa_token *grappa_tokenize_new(const struct grappa_vocab *v, const char *text, size_t len,
+                                  bool add_special, bool parse_special, size_t *n, struct grappa_err *err);
 /* A prompt that asks for what stands between two texts; ids are those of llama-server's /infill. */
 struct grappa_infill_file {
     const char *name; /* NULL: "tmp" */

@@ -183,7 +183,7 @@ static grappa_token *prompt_of(struct chat *c, const struct grappa_chat *chat, s
 {
     size_t len;
     const char *prompt = grappa_chat_prompt(chat, &len);
-    return tokenize(c->s->vocab, prompt, len, true, true, n, err);
+    return grappa_tokenize_new(c->s->vocab, prompt, len, true, true, n, err);
 }
 
 /* How much of the prompt the next one will begin with: the messages, but perhaps not what asks for an answer,

@@ -220,29 +220,6 @@ int read_prompt(const struct options *o, bool verbatim, struct buf *out, struct 
     return 0;
 }
 
-grappa_token *tokenize(const struct grappa_vocab *v, const char *text, size_t len, bool add_special,
-                       bool parse_special, size_t *n, struct grappa_err *err)
-{
-    /* Hardly more tokens than bytes, so the second pass is rare. */
-    size_t max = len + 16;
-    for (;;) {
-        grappa_token *ids = max <= SIZE_MAX / sizeof *ids ? malloc(max * sizeof *ids) : NULL;
-        if (!ids) {
-            cli_error(err, 1, "out of memory");
-            return NULL;
-        }
-        int64_t got = grappa_tokenize(v, text ? text : "", len, add_special, parse_special, ids, max, err);
-        if (got >= 0 && (size_t)got <= max) {
-            *n = (size_t)got;
-            return ids;
-        }
-        free(ids);
-        if (got < 0)
-            return NULL;
-        max = (size_t)got;
-    }
-}
-
 void show_tokens(const struct grappa_vocab *v, const grappa_token *tokens, size_t n)
 {
     fprintf(stderr, "number of tokens in prompt = %zu\n", n);

@@ -53,10 +53,6 @@ size_t unescape(char *text, size_t n);
 int read_prompt(const struct options *o, bool verbatim, struct buf *out, struct grappa_err *err);
 bool has_prompt(const struct options *o);
 
-/* Ids of a text in a new array (free it), or NULL. */
-grappa_token *tokenize(const struct grappa_vocab *v, const char *text, size_t len, bool add_special,
-                       bool parse_special, size_t *n, struct grappa_err *err);
-
 /* On stderr, for --verbose-prompt: how many, and each with its text. */
 void show_tokens(const struct grappa_vocab *v, const grappa_token *tokens, size_t n);
 

@@ -72,7 +72,8 @@ static int read_text(struct ppl *p, struct grappa_err *err)
     struct buf text = {0};
     size_t n = 0;
     if (read_prompt(p->o, false, &text, err) == 0)
-        p->own_tokens = tokenize(grappa_model_vocab(p->model), text.p, text.n, true, false, &n, err);
+        p->own_tokens =
+            grappa_tokenize_new(grappa_model_vocab(p->model), text.p, text.n, true, false, &n, err);
     buf_release(&text);
     if (!p->own_tokens)
         return -1;

@@ -35,7 +35,7 @@ static const char *ending_text(enum ending e)
 static grappa_token *prompt_tokens(const struct session *s, const struct buf *text, size_t *n,
                                    struct grappa_err *err)
 {
-    grappa_token *tokens = tokenize(s->vocab, text->p, text->n, true, true, n, err);
+    grappa_token *tokens = grappa_tokenize_new(s->vocab, text->p, text->n, true, true, n, err);
     if (tokens && *n == 0 && grappa_vocab_add_bos(s->vocab)) {
         tokens[0] = grappa_vocab_bos(s->vocab);
         *n = 1;

@@ -61,7 +61,7 @@ int cmd_tokenize(const struct options *o)
     if (!v || read_text(o, &text, &err))
         goto cleanup;
     bool add_special = grappa_vocab_add_bos(v) && !o->no_bos;
-    ids = tokenize(v, text.p, text.n, add_special, !o->no_parse_special, &n, &err);
+    ids = grappa_tokenize_new(v, text.p, text.n, add_special, !o->no_parse_special, &n, &err);
     if (ids)
         print_tokens(o, v, ids, n);
 cleanup:

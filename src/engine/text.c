@@ -95,6 +95,20 @@ int64_t grappa_tokenize(const struct grappa_vocab *v, const char *text, size_t l
     return take_ids(&ids, out, max);
 }
 
+grappa_token *grappa_tokenize_new(const struct grappa_vocab *v, const char *text, size_t len,
+                                  bool add_special, bool parse_special, size_t *n, struct grappa_err *err)
+{
+    struct err e = ERR_INIT;
+    struct token_list ids = {0};
+    if (vocab_tokenize(v->v, (struct str){text ? text : "", len}, add_special, parse_special, &ids, &e) < 0) {
+        free(ids.p);
+        engine_fail(err, &e);
+        return NULL;
+    }
+    *n = ids.n;
+    return ids.p ? ids.p : xmalloc(sizeof *ids.p);
+}
+
 int64_t grappa_infill(const struct grappa_vocab *v, const struct grappa_infill *in, grappa_token *out,
                       size_t max, struct grappa_err *err)
 {

@@ -339,7 +339,7 @@ static int prepare(struct exchange *x, struct run *r, json_t *body, struct grapp
     r->s.chat_format = grappa_chat_format(r->chat);
     const char *prompt = grappa_chat_prompt(r->chat, &n);
     size_t n_ids;
-    grappa_token *ids = tokenize_text(r->model->v, prompt, n, true, true, &n_ids, err);
+    grappa_token *ids = grappa_tokenize_new(r->model->v, prompt, n, true, true, &n_ids, err);
     if (!ids)
         return -1;
     /* A template that writes the BOS token itself shall not make it two. */
@@ -378,7 +378,7 @@ void chat_count(struct exchange *x, json_t *body, const char *object)
     struct grappa_chat *c = m ? chat_open(x, m, body, &err) : NULL;
     size_t n, n_ids = 0;
     const char *prompt = c ? grappa_chat_prompt(c, &n) : NULL;
-    grappa_token *ids = c ? tokenize_text(m->v, prompt, n, true, true, &n_ids, &err) : NULL;
+    grappa_token *ids = c ? grappa_tokenize_new(m->v, prompt, n, true, true, &n_ids, &err) : NULL;
     if (ids) {
         json_t *j = json_pack("{s:I}", "input_tokens", (json_int_t)n_ids);
         if (object)

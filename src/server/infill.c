@@ -73,7 +73,7 @@ static int read_hole(struct exchange *x, const struct model *m, const json_t *bo
         read_side(m, body, "input_prefix", &h->prefix, &h->in.n_prefix, err) ||
         read_side(m, body, "input_suffix", &h->suffix, &h->in.n_suffix, err) || read_extra(body, h, err))
         return -1;
-    h->prompt = tokenize_text(m->v, prompt, strlen(prompt), false, true, &h->in.n_prompt, err);
+    h->prompt = grappa_tokenize_new(m->v, prompt, strlen(prompt), false, true, &h->in.n_prompt, err);
     if (!h->prompt)
         return -1;
     h->in.prefix = h->prefix;

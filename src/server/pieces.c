@@ -152,25 +152,3 @@ void put_event(struct buf *out, const char *event, json_t *j)
     buf_puts(out, "\n\n");
     json_decref(j);
 }
-
-grappa_token *tokenize_text(const struct grappa_vocab *v, const char *text, size_t len, bool add_special,
-                            bool parse_special, size_t *n, struct grappa_err *err)
-{
-    size_t max = len + 16; /* hardly ever more tokens than bytes */
-    for (;;) {
-        grappa_token *ids = malloc(max * sizeof *ids);
-        if (!ids) {
-            fail(err, 503, "out of memory");
-            return NULL;
-        }
-        int64_t got = grappa_tokenize(v, text, len, add_special, parse_special, ids, max, err);
-        if (got >= 0 && (size_t)got <= max) {
-            *n = (size_t)got;
-            return ids;
-        }
-        free(ids);
-        if (got < 0)
-            return NULL;
-        max = (size_t)got;
-    }
-}

@@ -23,8 +23,8 @@ static int add_text(struct ids *ids, const struct model *m, const json_t *text, 
                     bool parse_special, struct grappa_err *err)
 {
     size_t n;
-    grappa_token *p = tokenize_text(m->v, json_string_value(text), json_string_length(text), add_special,
-                                    parse_special, &n, err);
+    grappa_token *p = grappa_tokenize_new(m->v, json_string_value(text), json_string_length(text),
+                                          add_special, parse_special, &n, err);
     if (!p)
         return -1;
     ids_add(ids, p, n);

@@ -89,10 +89,10 @@ static grappa_token *join_ids(const struct grappa_vocab *v, const json_t *query,
 {
     size_t n_text = 0, skip;
     grappa_token *ids =
-        tokenize_text(v, json_string_value(query), json_string_length(query), true, false, n, err);
-    grappa_token *more =
-        ids ? tokenize_text(v, json_string_value(text), json_string_length(text), true, false, &n_text, err)
-            : NULL;
+        grappa_tokenize_new(v, json_string_value(query), json_string_length(query), true, false, n, err);
+    grappa_token *more = ids ? grappa_tokenize_new(v, json_string_value(text), json_string_length(text), true,
+                                                   false, &n_text, err)
+                             : NULL;
     if (!more) {
         free(ids);
         return NULL;
@@ -118,7 +118,7 @@ static grappa_token *prompt_ids(const struct grappa_vocab *v, const json_t *quer
     if (b.failed)
         fail(err, 503, "no memory for the prompt");
     else
-        ids = tokenize_text(v, b.p, b.n, false, true, n, err);
+        ids = grappa_tokenize_new(v, b.p, b.n, false, true, n, err);
     buf_release(&b);
     return ids;
 }

@@ -104,8 +104,4 @@ json_t *tokens_json(const grappa_token *ids, size_t n);
 /* "data: …\n\n", with an "event: " line before unless NULL; takes over j. */
 void put_event(struct buf *out, const char *event, json_t *j);
 
-/* Ids of `text` in a new array (free it), NULL: an error. */
-grappa_token *tokenize_text(const struct grappa_vocab *v, const char *text, size_t len, bool add_special,
-                            bool parse_special, size_t *n, struct grappa_err *err);
-
 #endif
