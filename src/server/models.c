@@ -253,8 +253,7 @@ static int open_model(struct model *m, struct grappa_err *err)
         goto failed;
     if (!m->known)
         learn(m);
-    log_at(LOG_INFO, "%s is ready after %.2f s: %u slots of %u positions", m->name, clock_s() - start,
-           m->info.n_slots, m->info.n_ctx);
+    log_at(LOG_INFO, "%s is ready after %.2f s", m->name, clock_s() - start);
     return 0;
 failed:
     close_model(m);
