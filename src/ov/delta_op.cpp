@@ -5,12 +5,7 @@
 #include "kernels/delta.h"
 #include "ov/own_op.hpp"
 
-#include <openvino/core/extension.hpp>
-#include <openvino/core/op_extension.hpp>
-#include <openvino/op/op.hpp>
 #include <tbb/parallel_for.h>
-
-#include <memory>
 
 namespace {
 
@@ -34,19 +29,24 @@ enum Input {
     N_INPUTS
 };
 
-class DeltaNet : public ov::op::Op {
-  public:
-    OPENVINO_OP("DeltaNet", "grappa");
-    DeltaNet() = default;
+struct DeltaSettings {
+    int64_t key_heads = 0, heads = 0;
+    bool tiled = false;
+    double norm_eps = 0;
 
-    bool visit_attributes(ov::AttributeVisitor &v) override
+    void visit(ov::AttributeVisitor &v)
     {
         v.on_attribute("key_heads", key_heads);
         v.on_attribute("heads", heads);
         v.on_attribute("tiled", tiled);
         v.on_attribute("norm_eps", norm_eps);
-        return true;
     }
+};
+
+class DeltaNet : public OwnOp<DeltaNet, DeltaSettings> {
+  public:
+    OPENVINO_OP("DeltaNet", "grappa");
+    DeltaNet() = default;
 
     void validate_and_infer_types() override
     {
@@ -56,23 +56,6 @@ class DeltaNet : public ov::op::Op {
                             get_input_partial_shape(CONV_STATES).rank() == 3,
                         "DeltaNet: an input has another rank");
         set_output_type(0, ov::element::f32, {get_input_partial_shape(QKV)[0], z[1]});
-    }
-
-    std::shared_ptr<ov::Node> clone_with_new_inputs(const ov::OutputVector &in) const override
-    {
-        auto copy = std::make_shared<DeltaNet>();
-        copy->key_heads = key_heads;
-        copy->heads = heads;
-        copy->tiled = tiled;
-        copy->norm_eps = norm_eps;
-        copy->set_arguments(in);
-        copy->constructor_validate_and_infer_types();
-        return copy;
-    }
-
-    bool has_evaluate() const override
-    {
-        return true;
     }
 
     bool evaluate(ov::TensorVector &out, const ov::TensorVector &in) const override
@@ -110,26 +93,26 @@ class DeltaNet : public ov::op::Op {
     {
         struct delta d = {};
         auto states = in[STATES].get_shape(), conv = in[CONV].get_shape();
-        d.key_heads = static_cast<uint32_t>(key_heads);
-        d.heads = static_cast<uint32_t>(heads);
+        d.key_heads = static_cast<uint32_t>(settings.key_heads);
+        d.heads = static_cast<uint32_t>(settings.heads);
         d.value = static_cast<uint32_t>(states[2]);
         d.key = static_cast<uint32_t>(states[3]);
         d.taps = static_cast<uint32_t>(conv[0]);
-        d.tiled = tiled;
-        d.norm_eps = static_cast<float>(norm_eps);
+        d.tiled = settings.tiled;
+        d.norm_eps = static_cast<float>(settings.norm_eps);
         d.conv = f32(in[CONV]);
         d.conv_bias = in[CONV_BIAS].get_size() ? f32(in[CONV_BIAS]) : nullptr;
         d.dt = f32(in[DT]);
         d.a = f32(in[A]);
         d.norm = f32(in[NORM]);
         size_t channels = conv[1];
-        OPENVINO_ASSERT(states[1] == d.heads && channels == 2 * key_heads * states[3] + heads * states[2] &&
-                            in[QKV].get_shape()[1] == channels &&
-                            in[CONV_STATES].get_shape()[2] == channels &&
-                            in[CONV_STATES].get_shape()[1] + 1 == d.taps && in[DT].get_size() == d.heads &&
-                            in[A].get_size() == d.heads && in[NORM].get_size() == d.value &&
-                            in[Z].get_shape()[1] == heads * states[2],
-                        "DeltaNet: sizes of its inputs don't go together");
+        OPENVINO_ASSERT(
+            states[1] == d.heads && channels == 2 * d.key_heads * states[3] + d.heads * states[2] &&
+                in[QKV].get_shape()[1] == channels && in[CONV_STATES].get_shape()[2] == channels &&
+                in[CONV_STATES].get_shape()[1] + 1 == d.taps && in[DT].get_size() == d.heads &&
+                in[A].get_size() == d.heads && in[NORM].get_size() == d.value &&
+                in[Z].get_shape()[1] == d.heads * states[2],
+            "DeltaNet: sizes of its inputs don't go together");
         return d;
     }
 
@@ -172,10 +155,6 @@ class DeltaNet : public ov::op::Op {
             right = s.slots[i] >= 0 && s.slots[i] < n_states;
         OPENVINO_ASSERT(right, "DeltaNet: rows or slots of a sequence are not among those there are");
     }
-
-    int64_t key_heads = 0, heads = 0;
-    bool tiled = false;
-    double norm_eps = 0;
 };
 
 } // namespace

@@ -4,37 +4,32 @@
 
 #include "ov/own_op.hpp"
 
-#include <openvino/core/extension.hpp>
-#include <openvino/core/op_extension.hpp>
-#include <openvino/op/op.hpp>
 #include <tbb/parallel_for.h>
-
-#include <memory>
 
 namespace {
 
-// Set while a graph is read (ov_experts_table_use), so that a node finds what its index stands for.
-thread_local const struct experts *table;
-thread_local size_t table_size;
+thread_local TableInUse<struct experts> table; // see ov_experts_table_use
 
-class GgufExperts : public ov::op::Op {
+struct ExpertsSettings {
+    int64_t index = -1;
+    const struct experts *experts = nullptr; // the row of that index
+
+    void visit(ov::AttributeVisitor &v)
+    {
+        v.on_attribute("index", index);
+    }
+};
+
+class GgufExperts : public OwnOp<GgufExperts, ExpertsSettings> {
   public:
     OPENVINO_OP("GgufExperts", "grappa");
     GgufExperts() = default;
 
-    bool visit_attributes(ov::AttributeVisitor &v) override
-    {
-        v.on_attribute("index", index);
-        return true;
-    }
-
     void validate_and_infer_types() override
     {
-        if (!experts) {
-            OPENVINO_ASSERT(index >= 0 && static_cast<size_t>(index) < table_size, "GgufExperts ", index,
-                            " is not in the table of experts");
-            experts = &table[index];
-        }
+        auto &experts = settings.experts;
+        if (!experts)
+            experts = table.at("GgufExperts", settings.index);
         auto x = get_input_partial_shape(0), ids = get_input_partial_shape(1);
         auto cols = static_cast<int64_t>(experts->cols);
         OPENVINO_ASSERT(x.rank() == 2 && x[1].compatible(cols), "GgufExperts wants rows of ", cols);
@@ -43,24 +38,10 @@ class GgufExperts : public ov::op::Op {
         set_output_type(0, ov::element::f32, {x[0], cols});
     }
 
-    std::shared_ptr<ov::Node> clone_with_new_inputs(const ov::OutputVector &in) const override
-    {
-        auto copy = std::make_shared<GgufExperts>();
-        copy->index = index;
-        copy->experts = experts;
-        copy->set_arguments(in);
-        copy->constructor_validate_and_infer_types();
-        return copy;
-    }
-
-    bool has_evaluate() const override
-    {
-        return true;
-    }
-
     bool evaluate(ov::TensorVector &out, const ov::TensorVector &in) const override
     {
         thread_local Scratch scratch;
+        auto experts = settings.experts;
         size_t m = in[0].get_shape()[0], k = in[1].get_shape()[1], cols = experts->cols;
         out[0].set_shape({m, cols});
         const float *x = in[0].data<const float>(), *weights = in[2].data<const float>();
@@ -83,6 +64,7 @@ class GgufExperts : public ov::op::Op {
     {
         struct experts_run run;
         size_t threads = static_cast<size_t>(tbb::this_task_arena::max_concurrency());
+        auto experts = settings.experts;
         OPENVINO_ASSERT(experts_begin(&run, experts, m, k, x, ids, weights, y, scratch, threads) == 0,
                         "GgufExperts: an id is not below ", experts->n);
         for (int p = 0; p < EXPERTS_N_PHASES; p++) {
@@ -98,9 +80,6 @@ class GgufExperts : public ov::op::Op {
                 tbb::simple_partitioner());
         }
     }
-
-    int64_t index = -1;
-    const struct experts *experts = nullptr;
 };
 
 } // namespace
@@ -112,6 +91,5 @@ int ov_experts_op_register(struct ov_core *core)
 
 void ov_experts_table_use(const struct experts *experts, size_t n)
 {
-    table = experts;
-    table_size = n;
+    table = {experts, n};
 }

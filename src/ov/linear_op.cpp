@@ -6,19 +6,13 @@
 #include "kernels/gate.h"
 #include "ov/own_op.hpp"
 
-#include <openvino/core/extension.hpp>
-#include <openvino/core/op_extension.hpp>
-#include <openvino/op/op.hpp>
 #include <tbb/parallel_for.h>
 
-#include <memory>
 #include <string>
 
 namespace {
 
-// Set while a graph is read (ov_linear_table_use), so that a node finds what its index stands for.
-thread_local const struct linear *table;
-thread_local size_t table_size;
+thread_local TableInUse<struct linear> table; // see ov_linear_table_use
 
 // What the operation makes of the stacked products: the row of enum linear_form's text in IR.
 struct Form {
@@ -34,45 +28,46 @@ const Form forms[] = {
     {"gelu_tanh", false, true, GATE_GELU_TANH},
 };
 
-class GgufLinear : public ov::op::Op {
+struct LinearSettings {
+    int64_t index = -1;
+    std::string form_name = "rows";
+    const Form *form = nullptr;            // of that name
+    const struct linear *linear = nullptr; // the row of that index
+
+    void visit(ov::AttributeVisitor &v)
+    {
+        v.on_attribute("index", index);
+        v.on_attribute("form", form_name);
+    }
+
+    void resolve()
+    {
+        linear = table.at("GgufLinear", index);
+        for (const Form &f : forms) {
+            if (form_name == f.name)
+                form = &f;
+        }
+        OPENVINO_ASSERT(form, "GgufLinear has no form ", form_name);
+        OPENVINO_ASSERT(!form->gated || (linear->rows % 2 == 0 && linear->n_parts <= 2), "GgufLinear ", index,
+                        " has no gate");
+    }
+};
+
+class GgufLinear : public OwnOp<GgufLinear, LinearSettings> {
   public:
     OPENVINO_OP("GgufLinear", "grappa");
     GgufLinear() = default;
 
-    bool visit_attributes(ov::AttributeVisitor &v) override
-    {
-        v.on_attribute("index", index);
-        v.on_attribute("form", form_name);
-        return true;
-    }
-
     void validate_and_infer_types() override
     {
-        if (!linear)
-            resolve();
+        if (!settings.linear)
+            settings.resolve();
         auto shape = get_input_partial_shape(0);
-        OPENVINO_ASSERT(shape.rank() == 2 && shape[1].compatible(static_cast<int64_t>(linear->cols)),
-                        "GgufLinear wants rows of ", linear->cols);
+        OPENVINO_ASSERT(shape.rank() == 2 && shape[1].compatible(static_cast<int64_t>(linear().cols)),
+                        "GgufLinear wants rows of ", linear().cols);
         set_output_size(n_outputs());
         for (size_t i = 0; i < n_outputs(); i++)
             set_output_type(i, ov::element::f32, {shape[0], static_cast<int64_t>(output_rows(i))});
-    }
-
-    std::shared_ptr<ov::Node> clone_with_new_inputs(const ov::OutputVector &in) const override
-    {
-        auto copy = std::make_shared<GgufLinear>();
-        copy->index = index;
-        copy->form_name = form_name;
-        copy->form = form;
-        copy->linear = linear;
-        copy->set_arguments(in);
-        copy->constructor_validate_and_infer_types();
-        return copy;
-    }
-
-    bool has_evaluate() const override
-    {
-        return true;
     }
 
     bool evaluate(ov::TensorVector &out, const ov::TensorVector &in) const override
@@ -83,15 +78,15 @@ class GgufLinear : public ov::op::Op {
             out[i].set_shape({m, output_rows(i)});
         if (m == 0)
             return true;
-        void *x = scratch.get(linear_scratch_size(linear, m));
+        void *x = scratch.get(linear_scratch_size(&linear(), m));
         quantize(m, in[0].data<const float>(), x);
-        if (form->gated)
+        if (form().gated)
             gated(m, x, out[0].data<float>());
-        else if (form->parts)
+        else if (form().parts)
             parts(m, x, out);
         else
-            each_piece(m, linear->rows, [&](size_t first, size_t last) {
-                linear_multiply(linear, m, x, first, last, out[0].data<float>());
+            each_piece(m, linear().rows, [&](size_t first, size_t last) {
+                linear_multiply(&linear(), m, x, first, last, out[0].data<float>());
             });
         return true;
     }
@@ -100,39 +95,35 @@ class GgufLinear : public ov::op::Op {
     // Below this many rows of x a thread is not worth waking for the rounding.
     static constexpr size_t few_rows = 4;
 
-    void resolve()
+    const struct linear &linear() const
     {
-        OPENVINO_ASSERT(index >= 0 && static_cast<size_t>(index) < table_size, "GgufLinear ", index,
-                        " is not in the table of products");
-        for (const Form &f : forms) {
-            if (form_name == f.name)
-                form = &f;
-        }
-        OPENVINO_ASSERT(form, "GgufLinear has no form ", form_name);
-        linear = &table[index];
-        OPENVINO_ASSERT(!form->gated || (linear->rows % 2 == 0 && linear->n_parts <= 2), "GgufLinear ", index,
-                        " has no gate");
+        return *settings.linear;
+    }
+
+    const Form &form() const
+    {
+        return *settings.form;
     }
 
     size_t n_outputs() const
     {
-        return form->parts ? static_cast<size_t>(linear->n_parts) : 1;
+        return form().parts ? static_cast<size_t>(linear().n_parts) : 1;
     }
 
     size_t output_rows(size_t i) const
     {
-        return form->parts ? linear->part[i].rows : form->gated ? linear->rows / 2 : linear->rows;
+        return form().parts ? linear().part[i].rows : form().gated ? linear().rows / 2 : linear().rows;
     }
 
     void quantize(size_t m, const float *x, void *to) const
     {
         if (m <= few_rows) {
-            linear_quantize(linear, m, x, 0, m, to);
+            linear_quantize(&linear(), m, x, 0, m, to);
             return;
         }
         tbb::parallel_for(tbb::blocked_range<size_t>(0, m, few_rows),
                           [&](const tbb::blocked_range<size_t> &r) {
-                              linear_quantize(linear, m, x, r.begin(), r.end(), to);
+                              linear_quantize(&linear(), m, x, r.begin(), r.end(), to);
                           });
     }
 
@@ -155,13 +146,14 @@ class GgufLinear : public ov::op::Op {
     // Each part into its own output.
     void parts(size_t m, const void *x, ov::TensorVector &out) const
     {
-        each_piece(m, linear->rows, [&](size_t first, size_t last) {
+        each_piece(m, linear().rows, [&](size_t first, size_t last) {
             size_t begin = 0;
-            for (int i = 0; i < linear->n_parts; i++) {
-                size_t rows = linear->part[i].rows, end = begin + rows;
+            for (int i = 0; i < linear().n_parts; i++) {
+                size_t rows = linear().part[i].rows, end = begin + rows;
                 size_t from = first > begin ? first : begin, to = last < end ? last : end;
                 if (from < to)
-                    linear_multiply_to(linear, m, x, from, to, out[i].data<float>() + (from - begin), rows);
+                    linear_multiply_to(&linear(), m, x, from, to, out[i].data<float>() + (from - begin),
+                                       rows);
                 begin = end;
             }
         });
@@ -170,7 +162,7 @@ class GgufLinear : public ov::op::Op {
     // Gate and up for a few columns of all rows, multiplied while they are in the cache.
     void gated(size_t m, const void *x, float *y) const
     {
-        size_t rows = linear->rows / 2;
+        size_t rows = linear().rows / 2;
         each_piece(m, rows, [&](size_t first, size_t last) {
             thread_local Scratch scratch;
             size_t step = linear_step(), width = step * (m < 64 ? (last - first + step - 1) / step : 1);
@@ -178,18 +170,13 @@ class GgufLinear : public ov::op::Op {
             float *up = gate + m * width;
             for (size_t at = first; at < last; at += width) {
                 size_t n = last - at < width ? last - at : width;
-                linear_multiply_to(linear, m, x, at, at + n, gate, n);
-                linear_multiply_to(linear, m, x, rows + at, rows + at + n, up, n);
+                linear_multiply_to(&linear(), m, x, at, at + n, gate, n);
+                linear_multiply_to(&linear(), m, x, rows + at, rows + at + n, up, n);
                 for (size_t i = 0; i < m; i++)
-                    gate_rows(form->gate, gate + i * n, up + i * n, y + i * rows + at, n);
+                    gate_rows(form().gate, gate + i * n, up + i * n, y + i * rows + at, n);
             }
         });
     }
-
-    int64_t index = -1;
-    std::string form_name = "rows";
-    const Form *form = nullptr;
-    const struct linear *linear = nullptr;
 };
 
 } // namespace
@@ -201,6 +188,5 @@ int ov_linear_op_register(struct ov_core *core)
 
 void ov_linear_table_use(const struct linear *linears, size_t n)
 {
-    table = linears;
-    table_size = n;
+    table = {linears, n};
 }
