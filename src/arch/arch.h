@@ -9,7 +9,8 @@
  *   paged: past_lens i32 [B], subsequence_begins i32 [B+1], block_indices i32 [N], block_indices_begins i32
  * [B+1], max_context_len i32 scalar; key_cache.L, value_cache.L: type and shape asked of the compiled graph
  *   recurrent: state_indices i32 [2 B], for each sequence the slot of its state before the step and the one
- * that receives it after; state_begins i32 [B+1], 0, 2, 4 …; state_interval i32 [B], ARCH_STATE_INTERVAL;
+ * that receives it after, or those that receive it after each token; state_begins i32 [B+1];
+ *   state_interval i32 [B], ARCH_STATE_INTERVAL or 1;
  *   state.N f32 [slots, …]
  * Its output: logits f32 [R, n_vocab]; or embd, see struct arch_options. */
 #ifndef ARCH_ARCH_H
@@ -22,7 +23,8 @@
 #include "gguf/gguf.h"
 #include "ir/ir.h"
 
-/* Operations with states also write one after every so many tokens; so many never come together. */
+/* Operations with states also write one after every so many tokens; so many never come together. With 1 they
+ * write all. */
 #define ARCH_STATE_INTERVAL (1 << 30)
 
 struct arch_cache { /* of an attention layer, in the order of their inputs' numbers */

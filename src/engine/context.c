@@ -14,6 +14,7 @@
 #include <stdlib.h>
 
 enum { DEFAULT_BATCH = 512, MAX_SEQS = 1024, CTX_PAD = 256 };
+enum { WITHIN_MEMORY = 16 }; /* a part of so many of what is free */
 
 /* ---- making one ---- */
 
@@ -39,7 +40,7 @@ static int make_host(struct grappa_context *c, struct err *err)
     t->past_lens = host_alloc(parts, sizeof(int32_t));
     t->subsequence_begins = host_alloc(parts + 1, sizeof(int32_t));
     t->block_indices_begins = host_alloc(parts + 1, sizeof(int32_t));
-    t->state_indices = host_alloc(2 * parts, sizeof(int32_t));
+    t->state_indices = host_alloc(2 * parts, sizeof(int32_t)); /* states within steps are among the parts */
     t->state_begins = host_alloc(seqs + 1, sizeof(int32_t));
     t->state_interval = host_alloc(seqs, sizeof(int32_t));
     t->block_indices = host_alloc(parts * (size_t)c->kv.n_blocks, sizeof(int32_t));
@@ -53,10 +54,6 @@ static int make_host(struct grappa_context *c, struct err *err)
               t->subsequence_begins && t->block_indices_begins && t->block_indices && c->row_of &&
               c->seq_tokens && c->old_len && t->state_indices && t->state_begins && t->state_interval &&
               c->keep && c->guesses;
-    for (size_t i = 0; i < seqs && ok; i++) {
-        t->state_begins[i + 1] = 2 * (int32_t)(i + 1);
-        t->state_interval[i] = ARCH_STATE_INTERVAL;
-    }
     for (int i = 0; i < 2 && ok; i++) {
         if (!c->m->arch->rope_used[i])
             continue;
@@ -90,6 +87,14 @@ uint64_t context_state_bytes(const struct grappa_model *m)
     return bytes;
 }
 
+/* How many states within steps there is memory for. */
+static int32_t states_within(const struct grappa_model *m)
+{
+    uint64_t bytes = context_state_bytes(m), available = engine_memory_available();
+    uint64_t n = bytes && available ? available / WITHIN_MEMORY / bytes : CONTEXT_GUESSES;
+    return n < CONTEXT_GUESSES ? (int32_t)n : CONTEXT_GUESSES;
+}
+
 static int choose_size(struct grappa_context *c, const struct grappa_context_params *p, uint32_t n_copies,
                        struct err *err)
 {
@@ -97,7 +102,8 @@ static int choose_size(struct grappa_context *c, const struct grappa_context_par
     uint64_t per_block = 0, available = engine_memory_available();
     for (size_t i = 0; i < m->n_caches; i++)
         per_block += m->caches[i].block_bytes;
-    uint64_t slots = (uint64_t)states_slots((int32_t)p->n_seq_max, (int32_t)n_copies);
+    c->states.n_within = states_within(m);
+    uint64_t slots = (uint64_t)states_slots((int32_t)p->n_seq_max, (int32_t)n_copies, c->states.n_within);
     uint64_t reserve = reserve_bytes(m, c->n_batch) + slots * context_state_bytes(m);
     uint64_t room = available > reserve ? available - reserve : 0;
     uint64_t ctx = p->n_ctx ? p->n_ctx : m->arch->h.n_ctx_train, most = m->arch->n_ctx_max;
@@ -151,7 +157,8 @@ static int make_states(struct grappa_context *c, uint32_t n_seqs, uint32_t n_cop
     size_t *bytes = xcalloc(a->n_states + 1, sizeof *bytes);
     for (uint32_t i = 0; i < a->n_states; i++)
         bytes[i] = state_bytes(&a->states[i]);
-    int r = states_init(&c->states, (int32_t)n_seqs, (int32_t)n_copies, bytes, a->n_states, err);
+    int r = states_init(&c->states, (int32_t)n_seqs, (int32_t)n_copies, c->states.n_within, bytes,
+                        a->n_states, err);
     free(bytes);
     for (uint32_t i = 0; i < a->n_states && r == 0; i++) {
         const struct arch_state *s = &a->states[i];
@@ -317,7 +324,7 @@ static int bind_slice(struct grappa_context *c, int64_t rows, int64_t n_seqs, in
                  {"subsequence_begins", t->subsequence_begins, n_seqs + 1, true},
                  {"block_indices", t->block_indices, t->block_indices_begins[n_seqs], attention},
                  {"block_indices_begins", t->block_indices_begins, n_seqs + 1, attention},
-                 {"state_indices", t->state_indices, 2 * n_seqs, recurrent},
+                 {"state_indices", t->state_indices, t->state_begins[n_seqs], recurrent},
                  {"state_begins", t->state_begins, n_seqs + 1, recurrent},
                  {"state_interval", t->state_interval, n_seqs, recurrent},
                  {"out_rows", t->out_rows, n_out, true}};

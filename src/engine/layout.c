@@ -26,7 +26,7 @@ static bool apart(const struct grappa_context *c, int32_t seq)
 }
 
 struct parts { /* of a slice: what attention takes for sequences */
-    int32_t n, rows, blocks;
+    int32_t n, rows, blocks, states;
     int32_t more; /* than there are sequences */
 };
 
@@ -40,6 +40,16 @@ static void begin_part(struct host *t, struct parts *p, int32_t past, const int3
     p->n++;
 }
 
+/* The slots of a sequence's states: with guesses a state after each token, to come back to. */
+static void begin_states(struct grappa_context *c, struct parts *p, int32_t s, int32_t count)
+{
+    struct host *t = &c->host;
+    int32_t n = states_step(&c->states, s, count, c->guesses[s] > 0, &t->state_indices[p->states]);
+    t->state_interval[p->n] = n > 1 ? 1 : ARCH_STATE_INTERVAL;
+    p->states += 1 + n;
+    t->state_begins[p->n + 1] = p->states;
+}
+
 /* `count` more tokens of a sequence. */
 static void lay_out_sequence(struct grappa_context *c, struct parts *p, int32_t s, int32_t count)
 {
@@ -47,7 +57,8 @@ static void lay_out_sequence(struct grappa_context *c, struct parts *p, int32_t 
     const struct kv_seq *seq = &c->kv.seqs[s];
     int32_t past = seq->n_tokens, size = c->kv.block_size;
     kv_extend(&c->kv, s, count);
-    states_step(&c->states, s, count, &t->state_indices[2 * p->n], &t->state_indices[2 * p->n + 1]);
+    if (c->states.n_tables > 0)
+        begin_states(c, p, s, count);
     bool each = apart(c, s) && p->more + count - 1 <= CONTEXT_GUESSES;
     p->more += each ? count - 1 : 0;
     if (!each)

@@ -12,7 +12,8 @@ enum { KIND_DRAFT = GUESS_KINDS - 1, PAUSE_MIN = 8, PAUSE_MAX = 256 };
 /* How often guesses of a kind are right, before any were made; one that was right or wrong counts so much. */
 static const float right_before[GUESS_KINDS] = {0.4f, 0.6f, 0.8f, 0.9f, 0.7f};
 static const float rate = 1.0f / 16;
-/* With recurrent layers a wrong guess costs the whole step: what was right of it is computed again. */
+/* Where there is no memory for recurrent layers' states within a step, a wrong guess costs all of it: what
+ * was right is computed again. */
 static const float sure = 0.75f;
 
 static int32_t kind_of(int32_t match)
@@ -64,6 +65,12 @@ static void remember(struct guessed *g, const struct slot *s, int32_t kind, int3
 
 /* ---- guessing ---- */
 
+/* Whether states can only be taken back as a whole step. */
+static bool states_cost(const struct grappa_engine *e)
+{
+    return e->ctx->states.n_tables > 0 && e->ctx->states.n_within == 0;
+}
+
 /* How many guesses a slot may have at most. */
 static int32_t most_for(const struct grappa_engine *e, const struct slot *s)
 {
@@ -73,7 +80,9 @@ static int32_t most_for(const struct grappa_engine *e, const struct slot *s)
     int32_t left = r->p.n_predict < 0 ? n : r->p.n_predict - r->timings.n_predicted - 1;
     n = n < room ? n : room;
     n = n < left ? n : left;
-    /* States can only be taken back as a whole step, so after wrong guesses comes a step without. */
+    if (e->ctx->states.n_within > 0)
+        n = n < e->ctx->states.n_within ? n : e->ctx->states.n_within;
+    /* Where states can only be taken back as a whole step, after wrong guesses comes a step without. */
     return n > 0 && s->n_tokens - s->n_past == 1 ? n : 0;
 }
 
@@ -124,7 +133,7 @@ static void make_offer(struct grappa_engine *e, struct slot *s, struct offer *o)
         offer_lookup(e, s, g, o);
     else if (o->most > 0 && e->speculate.draft.ctx)
         offer_draft(g, o);
-    if (e->ctx->states.n_tables > 0 && o->right < sure)
+    if (states_cost(e) && o->right < sure)
         o->n = 0;
     o->most = o->n;
 }

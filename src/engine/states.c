@@ -11,15 +11,19 @@
 /* A sequence holds its current state, the one before the batch, those kept, and the one being written. */
 enum { SLOTS_PER_SEQ = STATES_KEPT + 3, ZEROS = 0 };
 
-int32_t states_slots(int32_t n_seqs, int32_t n_copies)
+int32_t states_slots(int32_t n_seqs, int32_t n_copies, int32_t n_within)
 {
-    return 1 + (n_seqs - n_copies) * SLOTS_PER_SEQ + n_copies;
+    return 1 + (n_seqs - n_copies) * SLOTS_PER_SEQ + n_copies + n_within;
 }
 
-int states_init(struct states *s, int32_t n_seqs, int32_t n_copies, const size_t *slot_bytes, size_t n_tables,
-                struct err *err)
+int states_init(struct states *s, int32_t n_seqs, int32_t n_copies, int32_t n_within,
+                const size_t *slot_bytes, size_t n_tables, struct err *err)
 {
-    *s = (struct states){.n_slots = states_slots(n_seqs, n_copies), .n_seqs = n_seqs, .n_tables = n_tables};
+    *s = (struct states){.n_slots = states_slots(n_seqs, n_copies, n_within),
+                         .n_within = n_within,
+                         .n_spare = n_within,
+                         .n_seqs = n_seqs,
+                         .n_tables = n_tables};
     s->free_list = xcalloc((size_t)s->n_slots, sizeof *s->free_list);
     s->refs = xcalloc((size_t)s->n_slots, sizeof *s->refs);
     s->seqs = xcalloc((size_t)n_seqs, sizeof *s->seqs);
@@ -70,8 +74,15 @@ static void give(struct states *s, int32_t slot)
         s->free_list[s->n_free++] = slot;
 }
 
+static void forget_each(struct states *s, struct states_seq *q)
+{
+    for (; q->n_each > 0; s->n_spare++)
+        give(s, q->each[--q->n_each]);
+}
+
 static void forget_back(struct states *s, struct states_seq *q)
 {
+    forget_each(s, q);
     give(s, q->back.slot);
     q->back = (struct state_at){ZEROS, 0};
 }
@@ -88,17 +99,33 @@ void states_begin(struct states *s)
     }
 }
 
-void states_step(struct states *s, int32_t seq, int32_t n, int32_t *from, int32_t *to)
+static int32_t take(struct states *s)
 {
-    *from = *to = ZEROS;
+    int32_t slot = s->free_list[--s->n_free]; /* there is one: see SLOTS_PER_SEQ */
+    s->refs[slot] = 1;
+    return slot;
+}
+
+int32_t states_step(struct states *s, int32_t seq, int32_t n, bool each, int32_t *slots)
+{
+    slots[0] = slots[1] = ZEROS;
     if (s->n_tables == 0)
-        return;
+        return 1;
     struct states_seq *q = &s->seqs[seq];
     give(s, q->read); /* the step that read it is over */
-    q->read = *from = q->now.slot;
-    *to = s->free_list[--s->n_free]; /* there is one: see SLOTS_PER_SEQ */
-    s->refs[*to] = 1;
-    q->now = (struct state_at){*to, q->now.n_tokens + n};
+    q->read = slots[0] = q->now.slot;
+    forget_each(s, q);
+    each = each && n - 1 <= s->n_spare && n - 1 <= STATES_EACH;
+    q->each_from = q->now.n_tokens + 1;
+    for (; each && q->n_each < n - 1; s->n_spare--) {
+        slots[1 + q->n_each] = take(s);
+        q->each[q->n_each] = slots[1 + q->n_each];
+        q->n_each++;
+    }
+    int32_t to = take(s);
+    slots[each ? n : 1] = to;
+    q->now = (struct state_at){to, q->now.n_tokens + n};
+    return each ? n : 1;
 }
 
 static void keep_now(struct states *s, struct states_seq *q)
@@ -128,6 +155,8 @@ void states_commit(struct states *s, const bool *keep, const int32_t *back)
         if (back && back[i]) { /* taken over, not given back */
             q->back = q->before;
             hold(s, q->back.slot);
+        } else {
+            forget_each(s, q);
         }
         end_batch(s, q, q->before.slot);
         if (keep && keep[i])
@@ -139,6 +168,7 @@ void states_undo(struct states *s)
 {
     for (int32_t i = 0; s->n_tables && i < s->n_seqs; i++) {
         struct states_seq *q = &s->seqs[i];
+        forget_each(s, q);
         end_batch(s, q, q->now.slot);
         q->now = q->before;
     }
@@ -156,6 +186,8 @@ int32_t states_trim_point(const struct states *s, int32_t seq, int32_t n)
         best = q->kept[i].n_tokens;
     if (q->back.n_tokens <= n && q->back.n_tokens > best)
         best = q->back.n_tokens;
+    if (q->n_each > 0 && q->each_from <= n)
+        best = n - q->each_from < q->n_each ? n : q->each_from + q->n_each - 1;
     return q->now.n_tokens <= n ? q->now.n_tokens : best;
 }
 
@@ -170,6 +202,8 @@ void states_trim(struct states *s, int32_t seq, int32_t n)
     q->now = q->n_kept > 0 && n > 0 ? q->kept[q->n_kept - 1] : (struct state_at){ZEROS, 0};
     if (q->back.n_tokens == n && n > 0)
         q->now = q->back;
+    if (q->n_each > 0 && n >= q->each_from)
+        q->now = (struct state_at){q->each[n - q->each_from], n};
     hold(s, q->now.slot);
     forget_back(s, q);
 }
@@ -182,6 +216,7 @@ void states_copy(struct states *s, int32_t src, int32_t dst)
     struct states_seq *to = &s->seqs[dst];
     *to = s->seqs[src];
     to->back = (struct state_at){ZEROS, 0};
+    to->n_each = 0;
     hold(s, to->now.slot);
     for (int32_t i = 0; i < to->n_kept; i++)
         hold(s, to->kept[i].slot);
@@ -199,8 +234,7 @@ int32_t states_put(struct states *s, int32_t seq, int32_t n_tokens, bool now)
     struct states_seq *q = &s->seqs[seq];
     if (s->n_tables == 0)
         return ZEROS;
-    int32_t slot = s->free_list[--s->n_free];
-    s->refs[slot] = 1;
+    int32_t slot = take(s);
     struct state_at at = {slot, n_tokens};
     if (now)
         q->now = at;

@@ -13,7 +13,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { STATES_KEPT = 3 }; /* states of a sequence that it can be cut back to, beside the current one */
+/* States of a sequence that it can be cut back to, beside the current one; and those within one step. */
+enum { STATES_KEPT = 3, STATES_EACH = 64 };
 
 struct state_at {
     int32_t slot;
@@ -26,11 +27,14 @@ struct states_seq {
     int32_t read;           /* … and the slot that its last step has read */
     struct state_at kept[STATES_KEPT];
     int32_t n_kept;       /* in order of their lengths */
-    struct state_at back; /* where the last batch began, if it may be taken back; until the next one */
+    struct state_at back; /* where the last batch began, if it may be taken back; until the next one … */
+    int32_t each[STATES_EACH], n_each; /* … and slots of the states within its step … */
+    int32_t each_from;                 /* … the first after so many tokens */
 };
 
 struct states {
     int32_t n_slots, n_free;
+    int32_t n_within, n_spare; /* slots for states within a step: all, and those left */
     int32_t *free_list;
     int32_t *refs; /* by slot */
     struct states_seq *seqs;
@@ -41,19 +45,21 @@ struct states {
 };
 
 /* Slots for any course of n_seqs sequences, the last n_copies of which never take part in a step and hold
- * only their current state. */
-int32_t states_slots(int32_t n_seqs, int32_t n_copies);
-int states_init(struct states *s, int32_t n_seqs, int32_t n_copies, const size_t *slot_bytes, size_t n_tables,
-                struct err *err);
+ * only their current state; n_within more for states within steps. */
+int32_t states_slots(int32_t n_seqs, int32_t n_copies, int32_t n_within);
+int states_init(struct states *s, int32_t n_seqs, int32_t n_copies, int32_t n_within,
+                const size_t *slot_bytes, size_t n_tables, struct err *err);
 void states_release(struct states *s);
 
 /* A batch: states_begin, then for each step and sequence states_step, then states_commit or, when a step has
  * failed, states_undo. */
 void states_begin(struct states *s);
-/* The slot that holds the sequence's state, and the one that shall receive it after n more tokens. */
-void states_step(struct states *s, int32_t seq, int32_t n, int32_t *from, int32_t *to);
+/* slots[0]: the one that holds the sequence's state; behind it those that shall receive what it is after n
+ * more tokens. One, or with `each`, if so many are spare, n: a state after every token. Returns how many. */
+int32_t states_step(struct states *s, int32_t seq, int32_t n, bool each, int32_t *slots);
 /* By sequence, either may be NULL: `keep`, whether the new state is one to come back to; the oldest gives
- * way. `back`, not 0: until the next batch the sequence can also be cut to where this one began. */
+ * way. `back`, not 0: until the next batch the sequence can also be cut to where this one began, and to the
+ * states within its step. */
 void states_commit(struct states *s, const bool *keep, const int32_t *back);
 void states_undo(struct states *s);
 

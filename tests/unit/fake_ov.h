@@ -177,7 +177,8 @@ static char *fake_state(struct ov_program *p, int32_t slot)
 static void fake_sequence(struct ov_program *p, int32_t seq, uint64_t *hashes)
 {
     const int32_t *rows = fake_ints(p, "subsequence_begins"), *past = fake_ints(p, "past_lens");
-    const int32_t *states = fake_ints(p, "state_indices");
+    const int32_t *states = fake_ints(p, "state_indices"), *begins = fake_ints(p, "state_begins");
+    bool each = states && fake_ints(p, "state_interval")[seq] == 1; /* a state after every token */
     const struct fake_input *embeddings = fake_input(p, "embeddings");
     uint64_t all = 0, state = 0, t;
     for (int32_t i = 0; fake_input(p, "key_cache.0") && i < past[seq]; i++) {
@@ -185,18 +186,20 @@ static void fake_sequence(struct ov_program *p, int32_t seq, uint64_t *hashes)
         all = fake_mix(all, t);
     }
     if (states)
-        memcpy(&state, fake_state(p, states[2 * seq]), sizeof state);
+        memcpy(&state, fake_state(p, *(states += begins[seq])), sizeof state);
     for (int32_t r = rows[seq], at = past[seq]; r < rows[seq + 1]; r++, at++) {
         t = fake_row_hash((float *)embeddings->data + r * embeddings->dims[1], embeddings->dims[1]);
         if (fake_input(p, "key_cache.0"))
             memcpy(fake_place(p, seq, at), &t, sizeof t);
         all = fake_mix(all, t);
         state = fake_mix(state, t);
+        if (each)
+            memcpy(fake_state(p, *++states), &state, sizeof state);
         /* Both must be right, where there are both: they are the same. */
         hashes[r] = !states ? all : !fake_input(p, "key_cache.0") || all == state ? state : 0;
     }
-    if (states)
-        memcpy(fake_state(p, states[2 * seq + 1]), &state, sizeof state);
+    if (states && !each)
+        memcpy(fake_state(p, states[1]), &state, sizeof state);
 }
 
 int ov_infer(struct ov_program *p, struct err *err)

@@ -2,6 +2,8 @@
  * compute alone, copies part ways, and a sequence goes back only to where its states were kept. */
 #include "engine_subject.h"
 
+#include "engine/context.h"
+
 static int load_qwen35(void **state)
 {
     return subject_load(state, TINY "qwen35.gguf", 1e-5f);
@@ -84,6 +86,32 @@ static void test_copies_part_ways(void **state)
     expect_rows(s, c, 1, LENGTH / 2, LENGTH);
 }
 
+/* Tokens that are guesses can be taken back one by one. Some of them are wrong here, which mustn't be seen.
+ */
+static void test_guesses_are_taken_back(void **state)
+{
+    struct subject *s = *state;
+    struct grappa_context *c = new_context(s, 0, 2);
+    feed(c, 0, 2, 0, 10);
+    feed(c, 1, 3, 0, 10);
+    for (int32_t at = 10, right = 0; at + 6 < LENGTH; at += right + 1, right = (right + 1) % 6) {
+        grappa_token t[7];
+        for (int32_t i = 0; i < 6; i++)
+            t[i] = i <= right ? text_token(2, at + i) : 1;
+        t[6] = text_token(3, at); /* beside it one without guesses */
+        c->guesses[0] = 5;
+        decode(c, &(struct grappa_batch){7, t, NULL, (int32_t[]){0, 0, 0, 0, 0, 0, 1},
+                                         (int8_t[]){1, 1, 1, 1, 1, 1, 1}});
+        c->guesses[0] = 0;
+        for (int32_t i = 0; i <= right; i++)
+            expect_row(s, grappa_logits(c, i), 2, at + i);
+        expect_row(s, grappa_logits(c, 6), 3, at);
+        assert_int_equal(grappa_seq_trim(c, 0, at + right + 1, NULL), 0);
+        for (int32_t i = at + 1; i <= at + right; i++)
+            feed(c, 1, 3, i, i + 1);
+    }
+}
+
 static void test_trims_to_where_pieces_ended(void **state)
 {
     struct subject *s = *state;
@@ -160,6 +188,7 @@ int main(void)
         cmocka_unit_test(test_interleaved_with_cuts_copies_and_drops),
         cmocka_unit_test(test_pieces_and_single_tokens),
         cmocka_unit_test(test_copies_part_ways),
+        cmocka_unit_test(test_guesses_are_taken_back),
         cmocka_unit_test(test_trims_to_where_pieces_ended),
         cmocka_unit_test(test_only_the_last_pieces_are_kept),
         cmocka_unit_test(test_refused_batches_change_nothing),

@@ -13,7 +13,7 @@
 
 #include <cmocka.h>
 
-enum { SEQS = 4, TABLES = 2, TOKENS_MAX = 400 };
+enum { SEQS = 4, TABLES = 2, TOKENS_MAX = 400, WITHIN = 9, SLOTS = 64 };
 
 static const size_t slot_bytes[TABLES] = {8, 24};
 
@@ -29,7 +29,7 @@ static void pool_init(struct pool *p)
     struct err err = ERR_INIT;
     memset(p, 0, sizeof *p);
     p->next = 1;
-    if (states_init(&p->s, SEQS, 0, slot_bytes, TABLES, &err) != 0)
+    if (states_init(&p->s, SEQS, 0, WITHIN, slot_bytes, TABLES, &err) != 0)
         fail_msg("%s", err.text);
 }
 
@@ -59,8 +59,8 @@ static void write_value(struct states *s, int32_t slot, int64_t v)
 static void check(const struct pool *p)
 {
     const struct states *s = &p->s;
-    int32_t refs[64] = {0}, used = 0;
-    assert_true(s->n_slots <= 64);
+    int32_t refs[SLOTS] = {0}, used = 0, within = 0;
+    assert_true(s->n_slots <= SLOTS);
     for (int32_t i = 0; i < SEQS; i++) {
         const struct states_seq *q = &s->seqs[i];
         assert_int_equal(q->now.n_tokens, p->n[i]);
@@ -77,7 +77,13 @@ static void check(const struct pool *p)
             assert_int_equal(value(s, q->back.slot), p->want[i][q->back.n_tokens]);
             refs[q->back.slot]++;
         }
+        for (int32_t k = 0; k < q->n_each; k++, within++) {
+            assert_true(q->each_from + k < p->n[i]);
+            assert_int_equal(value(s, q->each[k]), p->want[i][q->each_from + k]);
+            refs[q->each[k]]++;
+        }
     }
+    assert_int_equal(s->n_spare, WITHIN - within);
     assert_int_equal(value(s, 0), 0);
     for (int32_t i = 0; i < s->n_free; i++) {
         assert_int_equal(refs[s->free_list[i]], 0);
@@ -90,26 +96,33 @@ static void check(const struct pool *p)
     assert_int_equal(s->n_free + used, s->n_slots - 1);
 }
 
-/* One inference for some sequences: all slots are read before any is written. */
-static void step(struct pool *p, const int32_t *n)
+/* One inference for some sequences: all slots are read before any is written. `each`: a state after every
+ * token, as long as there are slots. */
+static void step(struct pool *p, const int32_t *n, bool each)
 {
-    int32_t from[SEQS], to[SEQS];
-    bool taken[64] = {false};
+    int32_t slots[SEQS][STATES_EACH + 2], n_to[SEQS];
+    bool taken[SLOTS] = {false};
     for (int32_t i = 0; i < SEQS; i++) {
         if (n[i] == 0)
             continue;
-        states_step(&p->s, i, n[i], &from[i], &to[i]);
-        assert_int_equal(value(&p->s, from[i]), p->want[i][p->n[i]]);
-        assert_true(to[i] > 0 && !taken[to[i]]);
-        taken[to[i]] = true;
+        n_to[i] = states_step(&p->s, i, n[i], each, slots[i]);
+        assert_true(n_to[i] == 1 || (each && n_to[i] == n[i]));
+        assert_int_equal(value(&p->s, slots[i][0]), p->want[i][p->n[i]]);
+        for (int32_t k = 1; k <= n_to[i]; k++) {
+            assert_true(slots[i][k] > 0 && !taken[slots[i][k]]);
+            taken[slots[i][k]] = true;
+        }
     }
     for (int32_t i = 0; i < SEQS; i++) {
         if (n[i] == 0)
             continue;
-        assert_false(taken[from[i]]);
-        for (int32_t k = 0; k < n[i]; k++)
+        assert_false(taken[slots[i][0]]);
+        for (int32_t k = 0; k < n[i]; k++) {
             p->want[i][++p->n[i]] = p->next++;
-        write_value(&p->s, to[i], p->want[i][p->n[i]]);
+            if (n_to[i] == n[i])
+                write_value(&p->s, slots[i][1 + k], p->want[i][p->n[i]]);
+        }
+        write_value(&p->s, slots[i][n_to[i]], p->want[i][p->n[i]]);
     }
 }
 
@@ -129,7 +142,7 @@ static void random_batch(struct pool *p, uint64_t *rng)
         int32_t n[SEQS];
         for (int32_t i = 0; i < SEQS; i++)
             n[i] = p->n[i] < TOKENS_MAX - 5 ? (int32_t)random_below(rng, 5) : 0;
-        step(p, n);
+        step(p, n, random_below(rng, 2));
     }
     if (random_below(rng, 3) == 0) { /* a step has failed */
         states_undo(&p->s);
@@ -151,15 +164,15 @@ static void test_a_batch_taken_back(void **state)
     const bool keep[SEQS] = {true};
     pool_init(&p);
     states_begin(&p.s);
-    step(&p, (int32_t[]){10, 0, 0, 0});
+    step(&p, (int32_t[]){10, 0, 0, 0}, false);
     states_commit(&p.s, keep, NULL);
     for (int i = 0; i < 5; i++) { /* what was kept stays */
         states_begin(&p.s);
-        step(&p, (int32_t[]){1, 0, 0, 0});
+        step(&p, (int32_t[]){1, 0, 0, 0}, false);
         states_commit(&p.s, NULL, NULL);
         int32_t before = p.n[0];
         states_begin(&p.s);
-        step(&p, (int32_t[]){4, 0, 0, 0});
+        step(&p, (int32_t[]){4, 0, 0, 0}, false);
         states_commit(&p.s, NULL, (int32_t[SEQS]){3});
         check(&p);
         assert_int_equal(states_trim_point(&p.s, 0, before + 3), before);
@@ -167,6 +180,27 @@ static void test_a_batch_taken_back(void **state)
         p.n[0] = before;
         check(&p);
         assert_int_equal(states_trim_point(&p.s, 0, before - 1), 10);
+    }
+    states_release(&p.s);
+}
+
+static void test_states_within_a_step(void **state)
+{
+    (void)state;
+    struct pool p;
+    pool_init(&p);
+    for (int32_t to = 1; to <= 5; to++) {
+        int32_t before = p.n[0];
+        states_begin(&p.s);
+        step(&p, (int32_t[]){5, 5, 5, 0}, true); /* the third finds no slots for them */
+        states_commit(&p.s, NULL, (int32_t[SEQS]){4, 4, 4});
+        check(&p);
+        assert_int_equal(p.s.n_spare, WITHIN - 8);
+        assert_int_equal(states_trim_point(&p.s, 0, before + to), before + to);
+        assert_int_equal(states_trim_point(&p.s, 2, p.n[2] - 1), p.n[2] - 5);
+        states_trim(&p.s, 0, before + to);
+        p.n[0] = before + to;
+        check(&p);
     }
     states_release(&p.s);
 }
@@ -211,7 +245,7 @@ static void test_a_failed_batch_keeps_what_was_kept(void **state)
     pool_init(&p);
     for (int i = 1; i <= STATES_KEPT + 2; i++) {
         states_begin(&p.s);
-        step(&p, (int32_t[]){10, 0, 0, 0});
+        step(&p, (int32_t[]){10, 0, 0, 0}, false);
         states_commit(&p.s, keep, NULL);
         check(&p);
     }
@@ -222,7 +256,7 @@ static void test_a_failed_batch_keeps_what_was_kept(void **state)
     assert_int_equal(states_trim_point(&p.s, 0, oldest - 1), 0);
     states_begin(&p.s);
     for (int i = 0; i < 5; i++) {
-        step(&p, (int32_t[]){7, 3, 0, 0});
+        step(&p, (int32_t[]){7, 3, 0, 0}, i % 2);
     }
     states_undo(&p.s);
     p.n[0] = end;
@@ -237,12 +271,12 @@ static void test_without_tables_everything_goes(void **state)
 {
     (void)state;
     struct states s;
-    int32_t from = 5, to = 5;
-    assert_int_equal(states_init(&s, SEQS, 0, NULL, 0, NULL), 0);
+    int32_t slots[2] = {5, 5};
+    assert_int_equal(states_init(&s, SEQS, 0, 0, NULL, 0, NULL), 0);
     states_begin(&s);
-    states_step(&s, 1, 10, &from, &to);
-    assert_int_equal(from, 0);
-    assert_int_equal(to, 0);
+    assert_int_equal(states_step(&s, 1, 10, false, slots), 1);
+    assert_int_equal(slots[0], 0);
+    assert_int_equal(slots[1], 0);
     states_commit(&s, (bool[SEQS]){true, true, true, true}, NULL);
     assert_int_equal(states_trim_point(&s, 1, 7), 7);
     states_trim(&s, 1, 7);
@@ -255,7 +289,7 @@ static void test_more_than_memory_is_refused(void **state)
     (void)state;
     struct states s;
     struct err err = ERR_INIT;
-    assert_int_equal(states_init(&s, SEQS, 0, (size_t[]){SIZE_MAX / 2}, 1, &err), -1);
+    assert_int_equal(states_init(&s, SEQS, 0, 0, (size_t[]){SIZE_MAX / 2}, 1, &err), -1);
     assert_int_equal(err.code, ERR_MEMORY);
 }
 
@@ -265,6 +299,7 @@ int main(void)
         cmocka_unit_test(test_random_operations),
         cmocka_unit_test(test_a_failed_batch_keeps_what_was_kept),
         cmocka_unit_test(test_a_batch_taken_back),
+        cmocka_unit_test(test_states_within_a_step),
         cmocka_unit_test(test_without_tables_everything_goes),
         cmocka_unit_test(test_more_than_memory_is_refused),
     };
