@@ -154,6 +154,8 @@ struct grappa_request *grappa_request_new(struct grappa_engine *e, const struct 
                                           struct grappa_err *err);
 /* Asks for its end: takes effect before the next step; does not wait. */
 void grappa_request_cancel(struct grappa_request *r);
+/* Which one it is, as struct grappa_slot says; counted from 1. */
+uint64_t grappa_request_number(const struct grappa_request *r);
 /* Waits until DONE has been delivered. */
 void grappa_request_wait(struct grappa_request *r);
 /* Cancels if need be, waits, frees. Due for every request, also after DONE. */
@@ -167,6 +169,7 @@ struct grappa_slot {
     uint64_t request; /* number of the request that runs or ran last */
     int32_t n_ctx;
     int32_t n_prompt, n_predicted, n_remaining; /* of that request; remaining -1: no limit */
+    int32_t n_cached, n_computed;               /* of its prompt */
     int32_t n_held;                             /* tokens of its sequence */
 };
 /* Fills up to max; returns the number of slots. */
@@ -186,9 +189,9 @@ int64_t grappa_engine_slot_erase(struct grappa_engine *e, int32_t slot, struct g
 struct grappa_engine_stats {
     uint64_t n_steps, n_requests, n_done, n_cancelled;
     uint64_t prompt_tokens, cached_tokens, predicted_tokens; /* prompt: computed */
-    uint64_t drafted, accepted;
-    double prompt_s, predict_s; /* as llama-server's /metrics counts them */
-    double infer_s, host_s;     /* inside inferences, and all else that the engine's thread did for steps */
+    uint64_t drafted, accepted, drafts; /* tokens guessed, those that were right, steps with guesses */
+    double prompt_s, predict_s;         /* as llama-server's /metrics counts them */
+    double infer_s, host_s; /* inside inferences, and all else that the engine's thread did for steps */
     int32_t n_running, n_waiting;
     int32_t n_blocks, n_blocks_used, n_blocks_cached;
 };

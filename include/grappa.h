@@ -131,9 +131,10 @@ struct grappa_infill {
     int32_t n_batch, n_predict, n_ctx;
     bool suffix_first;
 };
-/* The same return rule as grappa_tokenize; fails (http_status 501) if the vocabulary has no tokens for it. */
-int64_t grappa_infill(const struct grappa_vocab *v, const struct grappa_infill *in, grappa_token *out,
-                      size_t max, struct grappa_err *err);
+/* In a new array, as grappa_tokenize_new makes one; fails (http_status 501) if the vocabulary has no tokens
+ * for it. */
+grappa_token *grappa_infill_new(const struct grappa_vocab *v, const struct grappa_infill *in, size_t *n,
+                                struct grappa_err *err);
 /* Bytes of one token into out[max], not terminated; may cut characters (see grappa_stream). Returns the
  * length, which may exceed max. */
 size_t grappa_token_piece(const struct grappa_vocab *v, grappa_token t, bool special, char *out, size_t max);

@@ -12,7 +12,7 @@
 struct serving {
     struct server_params p;
     struct model_setup setup;
-    struct buf keys, ssl_key, ssl_cert, template;
+    struct buf keys, ssl_key, ssl_cert, template, grammar;
     const char **key_list;
     struct grappa_logit_bias *bias;
 };
@@ -235,7 +235,8 @@ int cmd_serve(const struct options *o)
     set_engine(&s.p, o);
     set_writing(&s.p, o);
     int status = 0;
-    if (read_keys(&s, o, &err) || read_bias(&s, o, &err) || set_chats(&s, o, &err) ||
+    if (read_keys(&s, o, &err) || read_bias(&s, o, &err) ||
+        grammar_of_options(o, &s.p.sampler.grammar, &s.grammar, &err) || set_chats(&s, o, &err) ||
         set_models(&s, o, &err) || server_run(&s.p, &err))
         status = cli_fail(&err);
     model_setup_release(&s.setup);
@@ -243,6 +244,7 @@ int cmd_serve(const struct options *o)
     buf_release(&s.ssl_key);
     buf_release(&s.ssl_cert);
     buf_release(&s.template);
+    buf_release(&s.grammar);
     free(s.key_list);
     free(s.bias);
     return status;

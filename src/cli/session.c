@@ -75,9 +75,8 @@ void copy_sampling_options(struct grappa_sampler_params *p, const struct options
     p->sampling_seq = o->sampling_seq;
 }
 
-/* The grammar or schema that the options give. `text` holds it as long as it is needed. */
-static int grammar_of(const struct options *o, struct grappa_grammar_params *g, struct buf *text,
-                      struct grappa_err *err)
+int grammar_of_options(const struct options *o, struct grappa_grammar_params *g, struct buf *text,
+                       struct grappa_err *err)
 {
     /* Row: the option that holds a source, or names its file. */
     const struct {
@@ -119,7 +118,7 @@ static int open_sampler(struct session *s, const struct session_turn *turn, stru
     struct grappa_logit_bias *bias = xcalloc(o->logit_bias.n + 1, sizeof *bias);
     char **breakers = unescaped(o, &o->dry_breakers, NULL);
     struct buf grammar = {0};
-    if (grammar_of(o, &p.grammar, &grammar, err))
+    if (grammar_of_options(o, &p.grammar, &grammar, err))
         goto cleanup;
     if (turn->grammar && p.grammar.type == GRAPPA_GRAMMAR_NONE)
         p.grammar = *turn->grammar;

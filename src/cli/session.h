@@ -65,5 +65,8 @@ void session_summary(const struct session *s);
 int parse_bias(const char *text, struct grappa_logit_bias *out, struct grappa_err *err);
 /* The numbers and names of the sampling options. */
 void copy_sampling_options(struct grappa_sampler_params *p, const struct options *o);
+/* The grammar or schema that the options give. `text` holds it as long as it is needed. */
+int grammar_of_options(const struct options *o, struct grappa_grammar_params *g, struct buf *text,
+                       struct grappa_err *err);
 
 #endif

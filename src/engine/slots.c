@@ -290,6 +290,8 @@ static void describe(const struct grappa_engine *e, const struct slot *s, struct
         .n_prompt = t->n_prompt,
         .n_predicted = t->n_predicted,
         .n_remaining = s->r && s->r->p.n_predict >= 0 ? s->r->p.n_predict - t->n_predicted : -1,
+        .n_cached = t->n_cached,
+        .n_computed = t->n_computed,
         .n_held = s->n_past,
     };
 }

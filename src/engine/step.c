@@ -276,6 +276,7 @@ static void write_rows(struct grappa_engine *e, struct slot *s, int32_t row)
     s->n_draft = 0;
     r->timings.n_drafted += n_draft;
     e->stats.drafted += (uint64_t)n_draft;
+    e->stats.drafts += n_draft > 0;
     for (int32_t i = 0; i <= n_draft; i++) {
         grappa_token guess = i < n_draft ? s->tokens[s->n_tokens] : GRAPPA_TOKEN_NONE, t;
         bool more = write_one(e, s, grappa_logits(e->ctx, row + i), guess, &t);

@@ -109,15 +109,16 @@ grappa_token *grappa_tokenize_new(const struct grappa_vocab *v, const char *text
     return ids.p ? ids.p : xmalloc(sizeof *ids.p);
 }
 
-int64_t grappa_infill(const struct grappa_vocab *v, const struct grappa_infill *in, grappa_token *out,
-                      size_t max, struct grappa_err *err)
+grappa_token *grappa_infill_new(const struct grappa_vocab *v, const struct grappa_infill *in, size_t *n,
+                                struct grappa_err *err)
 {
     struct err e = ERR_INIT;
     struct token_list ids = {0};
     struct vocab_infill_file *extra = calloc(in->n_extra + 1, sizeof *extra);
     if (!extra) {
         err_set(&e, ERR_MEMORY, "out of memory");
-        return engine_fail(err, &e);
+        engine_fail(err, &e);
+        return NULL;
     }
     for (size_t i = 0; i < in->n_extra; i++) {
         const struct grappa_infill_file *f = &in->extra[i];
@@ -139,9 +140,11 @@ int64_t grappa_infill(const struct grappa_vocab *v, const struct grappa_infill *
     free(extra);
     if (rc < 0) {
         free(ids.p);
-        return engine_fail(err, &e);
+        engine_fail(err, &e);
+        return NULL;
     }
-    return take_ids(&ids, out, max);
+    *n = ids.n;
+    return ids.p ? ids.p : xmalloc(sizeof *ids.p);
 }
 
 size_t grappa_token_piece(const struct grappa_vocab *v, grappa_token t, bool special, char *out, size_t max)

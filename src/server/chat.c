@@ -294,9 +294,10 @@ static int read_chat_settings(struct exchange *x, struct run *r, const json_t *b
         fail(err, 400, "logprobs is not supported with tools + stream");
         goto cleanup;
     }
-    json_object_del(fields, "logprobs");
-    json_object_del(fields, "grammar");
-    json_object_del(fields, "json_schema");
+    static const char *const dealt_with[] = {"logprobs",     "grammar",          "json_schema",
+                                             "grammar_lazy", "grammar_triggers", "preserved_tokens"};
+    for (size_t i = 0; i < sizeof dealt_with / sizeof *dealt_with; i++)
+        json_object_del(fields, dealt_with[i]);
     if (logprobs)
         json_object_set_new(fields, "n_probs", json_integer(top));
     status = settings_init(&r->s, x->srv->p, r->model, fields, err);

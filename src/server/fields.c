@@ -7,11 +7,49 @@
 #include <stdlib.h>
 #include <sys/random.h>
 
+/* Integers of more than 64 bits are reals to llama-server's parser, and errors to this one: so they get a
+ * fraction. */
+static void put_reals(struct buf *out, const char *p, size_t n)
+{
+    bool text = false;
+    for (size_t i = 0; i < n;) {
+        size_t digits = 0;
+        while (!text && i + digits < n && p[i + digits] >= '0' && p[i + digits] <= '9')
+            digits++;
+        if (digits) {
+            char after = i + digits < n ? p[i + digits] : ' ', before = i ? p[i - 1] : ' ';
+            buf_add(out, p + i, digits);
+            if (digits >= 19 && !strchr(".eE", after) && !strchr(".eE+", before))
+                buf_puts(out, ".0");
+            i += digits;
+            continue;
+        }
+        bool escape = text && p[i] == '\\' && i + 1 < n;
+        text ^= p[i] == '"';
+        buf_add(out, p + i, escape ? 2 : 1);
+        i += escape ? 2 : 1;
+    }
+}
+
+static json_t *parse(const char *p, size_t n, size_t flags, json_error_t *where)
+{
+    json_t *j = json_loadb(p, n, flags, where);
+    if (j || json_error_code(where) != json_error_numeric_overflow)
+        return j;
+    struct buf reals = {.ceiling = 2 * n + 64};
+    json_error_t again;
+    put_reals(&reals, p, n);
+    if (!reals.failed)
+        j = json_loadb(reals.p, reals.n, flags, &again);
+    buf_release(&reals);
+    return j;
+}
+
 json_t *read_body(struct exchange *x, bool any, struct grappa_err *err)
 {
     json_error_t where;
-    json_t *j = json_loadb(x->body.p ? x->body.p : "", x->body.n,
-                           JSON_ALLOW_NUL | (any ? JSON_DECODE_ANY : 0), &where);
+    json_t *j =
+        parse(x->body.p ? x->body.p : "", x->body.n, JSON_ALLOW_NUL | (any ? JSON_DECODE_ANY : 0), &where);
     if (!j) {
         fail(err, 400, "the body is no JSON: %s at byte %d", where.text, where.position);
         return NULL;

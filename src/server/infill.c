@@ -86,31 +86,14 @@ static int read_hole(struct exchange *x, const struct model *m, const json_t *bo
     return 0;
 }
 
-static grappa_token *make_prompt(const struct model *m, const struct hole *h, size_t *n,
-                                 struct grappa_err *err)
-{
-    size_t max = h->in.n_prefix + h->in.n_suffix + h->in.n_prompt + 64;
-    for (;;) {
-        grappa_token *ids = xmalloc(max * sizeof *ids);
-        int64_t got = grappa_infill(m->v, &h->in, ids, max, err);
-        if (got >= 0 && (size_t)got <= max) {
-            *n = (size_t)got;
-            return ids;
-        }
-        free(ids);
-        if (got < 0)
-            return NULL;
-        max = (size_t)got;
-    }
-}
-
 static void infill(struct exchange *x, json_t *body)
 {
     struct grappa_err err = {0};
     struct hole h = {0};
     struct model *m = acquire_for(x, body, &err);
     size_t n = 0;
-    grappa_token *ids = m && read_hole(x, m, body, &h, &err) == 0 ? make_prompt(m, &h, &n, &err) : NULL;
+    grappa_token *ids =
+        m && read_hole(x, m, body, &h, &err) == 0 ? grappa_infill_new(m->v, &h.in, &n, &err) : NULL;
     release(&h);
     if (ids)
         run_infill(x, body, ids, n);

@@ -225,7 +225,7 @@ static void write_metrics(struct model *m, struct buf *out)
         {"counter", "n_tokens_max", "Longest sequence so far, prompt and text", (double)f.n_tokens_max},
         {"counter", "spec_decode_num_draft_tokens_total", "Tokens guessed", (double)s->drafted},
         {"counter", "spec_decode_num_accepted_tokens_total", "Tokens guessed rightly", (double)s->accepted},
-        {"counter", "spec_decode_num_drafts_total", "Steps with guesses", 0},
+        {"counter", "spec_decode_num_drafts_total", "Steps with guesses", (double)s->drafts},
         {"gauge", "prompt_tokens_seconds", "Prompt tokens per second",
          rate((double)(s->prompt_tokens - before.prompt_tokens), s->prompt_s - before.prompt_s)},
         {"gauge", "predicted_tokens_seconds", "Written tokens per second",

@@ -163,6 +163,7 @@ static void learn(struct model *m)
     i->n_ctx_train = grappa_model_n_ctx_train(m->m);
     i->n_ctx = grappa_engine_n_ctx_slot(m->e);
     i->n_slots = grappa_engine_n_slots(m->e);
+    m->notes = xcalloc(i->n_slots + 1, sizeof *m->notes);
     i->bos = piece_text(m->v, grappa_vocab_bos(m->v));
     i->eos = piece_text(m->v, grappa_vocab_eos(m->v));
     size_t n = 0;
@@ -194,6 +195,7 @@ static void add_stats(struct grappa_engine_stats *sum, const struct grappa_engin
     sum->predicted_tokens += s->predicted_tokens;
     sum->drafted += s->drafted;
     sum->accepted += s->accepted;
+    sum->drafts += s->drafts;
     sum->prompt_s += s->prompt_s;
     sum->predict_s += s->predict_s;
     sum->infer_s += s->infer_s;
@@ -464,6 +466,9 @@ static void free_model(struct model *m)
 {
     close_model(m);
     free((char *)m->name);
+    for (uint32_t i = 0; m->notes && i < m->info.n_slots; i++)
+        json_decref(m->notes[i].params);
+    free(m->notes);
     free(m->path);
     free(m->info.bos);
     free(m->info.eos);

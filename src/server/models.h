@@ -32,6 +32,13 @@ struct model_info {
     json_t *template_caps;
 };
 
+/* What /slots says of the request that ran last in a slot. */
+struct slot_note {
+    uint64_t request;
+    json_t *params;
+    bool has_new_line;
+};
+
 struct model {
     struct models *all;
     const char *name; /* shown in answers */
@@ -41,6 +48,7 @@ struct model {
     struct grappa_model *m, *draft; /* valid while acquired */
     struct grappa_engine *e;
     const struct grappa_vocab *v;
+    struct slot_note *notes; /* by slot, under the server's runs_lock */
     /* under the lock of all */
     enum model_state state;
     int users;

@@ -55,10 +55,11 @@ http_handler *route_request(struct exchange *x, bool *open)
         *open = true;
         return serve_asset;
     }
+    const char *method = strcmp(x->method, "HEAD") == 0 ? "GET" : x->method; /* without the body */
     http_handler *found = optional_route(x, open);
     for (size_t i = 0; i < sizeof ROUTES / sizeof *ROUTES && !found; i++) {
         const struct route *r = &ROUTES[i];
-        if (strcmp(r->method, x->method) == 0 && path_matches(r->path, x->path)) {
+        if (strcmp(r->method, method) == 0 && path_matches(r->path, x->path)) {
             *open = r->open;
             found = r->handler;
         }

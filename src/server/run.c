@@ -58,17 +58,45 @@ static struct event *copy_event(struct part *p, const struct grappa_event *e)
 }
 
 /* Limits that the engine doesn't know: a time for writing, once a line is complete. */
-static bool goes_on(struct part *p, const struct grappa_event *e)
+static bool in_time(struct part *p, const struct grappa_event *e)
 {
     int64_t most = p->run->s.t_max_predict_ms;
-    if (most <= 0 || e->type != GRAPPA_EVENT_TOKEN)
+    if (most <= 0)
         return true;
     double now = clock_s();
     if (p->first_token == 0)
         p->first_token = now;
     p->newline_seen |= e->n_piece && memchr(e->piece, '\n', e->n_piece);
-    p->time_is_up = p->newline_seen && 1e3 * (now - p->first_token) > (double)most;
-    return !p->time_is_up;
+    return !p->newline_seen || 1e3 * (now - p->first_token) <= (double)most;
+}
+
+/* And a least indentation, from the second line on: of the line that has less, only its blanks are kept. */
+static bool is_indented(struct part *p, struct grappa_event *e)
+{
+    int32_t least = p->run->s.n_indent;
+    for (size_t i = 0; least > 0 && i < e->n_text; i++) {
+        char c = e->text[i];
+        bool blank = c == ' ' || c == '\t';
+        if (p->indent >= 0 && !blank && p->indent < least) {
+            e->n_text = i;
+            return false;
+        }
+        if (p->indent >= 0)
+            p->indent = blank ? p->indent + 1 : -1;
+        if (c == '\n')
+            p->indent = 0;
+    }
+    return true;
+}
+
+/* False: it ends here. */
+static bool goes_on(struct part *p, struct grappa_event *e)
+{
+    if (p->at_limit)
+        e->n_text = 0;
+    else if (e->type == GRAPPA_EVENT_TOKEN)
+        p->at_limit = !in_time(p, e) || !is_indented(p, e);
+    return !p->at_limit;
 }
 
 static bool on_event(void *user, const struct grappa_event *e)
@@ -76,8 +104,10 @@ static bool on_event(void *user, const struct grappa_event *e)
     struct part *p = user;
     struct run *r = p->run;
     uint64_t one = 1;
+    struct grappa_event shown = *e;
+    bool more = goes_on(p, &shown);
     pthread_mutex_lock(&r->lock);
-    struct event *c = copy_event(p, e);
+    struct event *c = copy_event(p, &shown);
     bool room = c && r->inbox_bytes < MAX_INBOX;
     if (c) {
         *r->tail = c;
@@ -86,9 +116,8 @@ static bool on_event(void *user, const struct grappa_event *e)
     /* Under the lock: once the last event is taken out, the run may be gone. */
     if (write(r->efd, &one, sizeof one) < 0)
         room = room && errno == EAGAIN;
-    bool more = room && goes_on(p, e);
     pthread_mutex_unlock(&r->lock);
-    return more;
+    return room && more;
 }
 
 static struct event *take_event(struct run *r)
@@ -133,6 +162,34 @@ void run_cancel(struct run *r)
         if (r->parts[i].request)
             grappa_request_cancel(r->parts[i].request);
     }
+}
+
+const struct part *runs_find(const struct server *s, const struct model *m, uint64_t request)
+{
+    for (const struct run *r = s->runs; r; r = r->following) {
+        for (size_t i = 0; r->model == m && i < r->n_parts; i++) {
+            const struct part *p = &r->parts[i];
+            if (p->request && grappa_request_number(p->request) == request)
+                return p;
+        }
+    }
+    return NULL;
+}
+
+/* What /slots still says of a request when it has ended. */
+static void note_slot(struct part *p)
+{
+    struct model *m = p->run->model;
+    struct server *s = p->run->x->srv;
+    if (p->slot < 0 || (uint32_t)p->slot >= m->info.n_slots)
+        return;
+    json_t *params = settings_json(&p->run->s, true), *old;
+    pthread_mutex_lock(&s->runs_lock);
+    struct slot_note *n = &m->notes[p->slot];
+    old = n->params;
+    *n = (struct slot_note){p->request ? grappa_request_number(p->request) : 0, params, p->has_new_line};
+    pthread_mutex_unlock(&s->runs_lock);
+    json_decref(old);
 }
 
 /* Into the server's list, out of it. Out of it a run gets no more cancels from there. */
@@ -210,10 +267,11 @@ struct run *run_new(struct exchange *x, struct model *model, const struct dialec
 void run_add_prompt(struct run *r, grappa_token *ids, size_t n)
 {
     size_t copies = (size_t)(r->s.n_cmpl > 0 ? r->s.n_cmpl : 1), first = r->n_parts;
+    pthread_mutex_lock(&r->x->srv->runs_lock); /* others look through the parts */
     r->parts = xrealloc(r->parts, (r->n_parts + copies) * sizeof *r->parts);
     for (size_t i = 0; i < copies; i++) {
         struct part *p = &r->parts[r->n_parts];
-        *p = (struct part){.run = r, .index = (int)r->n_parts, .n_prompt = n, .slot = -1};
+        *p = (struct part){.run = r, .index = (int)r->n_parts, .n_prompt = n, .slot = -1, .indent = -1};
         p->text.ceiling = (size_t)256 << 20;
         p->prompt = i == 0 ? ids : xcalloc(n + 1, sizeof *ids);
         if (i && n)
@@ -227,6 +285,7 @@ void run_add_prompt(struct run *r, grappa_token *ids, size_t n)
         struct part *p = &r->parts[i];
         p->leader = i > first ? &r->parts[first] : p->leader ? &r->parts[p->leader->index] : NULL;
     }
+    pthread_mutex_unlock(&r->x->srv->runs_lock);
 }
 
 /* ---- handing over ---- */
@@ -249,6 +308,7 @@ static int start_part(struct part *p, struct grappa_err *err)
     set_sampler(r, p, &q.sampler);
     q.n_predict = r->s.n_predict;
     q.n_keep = r->s.n_keep;
+    q.n_discard = r->s.n_discard;
     q.context_shift = r->s.p->context_shift;
     q.stop = r->s.stop.v;
     q.n_stop = r->s.stop.n;
@@ -333,7 +393,8 @@ static void add_tokens(struct part *p, grappa_token t)
 static void take_text(struct part *p, const struct event *e, bool last)
 {
     buf_add(&p->text, e->e.text, e->e.n_text);
-    p->has_new_line |= e->e.n_text && memchr(e->e.text, '\n', e->e.n_text);
+    if (e->e.n_text && memchr(e->e.text, '\n', e->e.n_text))
+        p->has_new_line = true;
     p->n_deltas = 0;
     if (p->parser)
         p->n_deltas = grappa_chat_parser_add(p->parser, e->e.text, e->e.n_text, last, &p->deltas);
@@ -385,7 +446,8 @@ static const struct grappa_err *digest(struct run *r, struct event *e, struct bu
     default:
         p->done = true;
         r->n_done++;
-        if (p->time_is_up && e->e.finish == GRAPPA_FINISH_CANCEL)
+        note_slot(p);
+        if (p->at_limit && e->e.finish == GRAPPA_FINISH_CANCEL)
             e->e.finish = GRAPPA_FINISH_LENGTH;
         if (e->e.finish >= GRAPPA_FINISH_CANCEL)
             return e->e.err;

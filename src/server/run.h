@@ -26,13 +26,15 @@ struct part {
     bool started, done;
     /* read and written by the engine's thread */
     double first_token;
-    bool newline_seen, time_is_up;
+    bool newline_seen;
+    int32_t indent; /* blanks at the beginning of the line; -1: the line has begun */
+    bool at_limit;  /* ended by a limit that the engine doesn't know */
     /* what has come back */
     struct buf text; /* all of it */
     grappa_token *tokens;
     size_t n_tokens, tokens_size;
     json_t *probs; /* "completion_probabilities", unless streamed */
-    bool has_new_line;
+    atomic_bool has_new_line;
     struct event *last; /* DONE */
     int32_t slot;
     struct grappa_timings timings; /* the latest */
@@ -80,6 +82,8 @@ struct run {
 /* Under the server's runs_lock. */
 struct run *run_following(const struct run *r);
 void run_cancel(struct run *r);
+/* The part that is this request of the model; NULL: it has ended. */
+const struct part *runs_find(const struct server *s, const struct model *m, uint64_t request);
 
 /* A run for the exchange, which owns it from then on; `model` is acquired and is released with it. */
 struct run *run_new(struct exchange *x, struct model *model, const struct dialect *dialect);

@@ -1,6 +1,8 @@
 /* The table of fields, read into struct settings and written from it. */
 #include "server/settings.h"
 
+#include "server/constraint.h"
+
 #include <math.h>
 #include <stdlib.h>
 
@@ -82,36 +84,6 @@ static int read_samplers(void *into, const json_t *j, struct grappa_err *err)
     s->s.samplers = arena_strndup(&s->mem, names.p ? names.p : "", names.n);
     s->s.sampling_seq = NULL;
     buf_release(&names);
-    return 0;
-}
-
-static int read_grammar(void *into, const json_t *j, struct grappa_err *err)
-{
-    struct settings *s = into;
-    if (!json_is_string(j))
-        return fail(err, 400, "type must be string, but is %s", json_type_name(j));
-    if (json_string_length(j) == 0)
-        return 0;
-    if (strlen(json_string_value(j)) != json_string_length(j))
-        return fail(err, 400, "a NUL character can't be in it");
-    s->s.grammar.type = GRAPPA_GRAMMAR_GBNF;
-    s->s.grammar.source = arena_strndup(&s->mem, json_string_value(j), json_string_length(j));
-    return 0;
-}
-
-static int read_json_schema(void *into, const json_t *j, struct grappa_err *err)
-{
-    struct settings *s = into;
-    if (s->s.grammar.type != GRAPPA_GRAMMAR_NONE) /* a grammar wins */
-        return 0;
-    if (!json_is_object(j) && !json_is_boolean(j))
-        return fail(err, 400, "type must be object, but is %s", json_type_name(j));
-    char *text = json_dumps(j, JSON_COMPACT);
-    if (!text)
-        return fail(err, 400, "the schema can't be written");
-    s->s.grammar.type = GRAPPA_GRAMMAR_JSON_SCHEMA;
-    s->s.grammar.source = arena_strndup(&s->mem, text, strlen(text));
-    free(text);
     return 0;
 }
 
@@ -272,6 +244,9 @@ static const struct field FIELDS[] = {
     OWN_FIELD("dry_sequence_breakers", read_breakers),
     OWN_FIELD("grammar", read_grammar),
     OWN_FIELD("json_schema", read_json_schema),
+    BOOL_FIELD("grammar_lazy", s.grammar.lazy),
+    OWN_FIELD("preserved_tokens", read_preserved_tokens),
+    OWN_FIELD("grammar_triggers", read_triggers),
     OWN_FIELD("logit_bias", read_logit_bias),
     OWN_FIELD("stop", read_stop),
     OWN_FIELD("samplers", read_samplers),
@@ -289,6 +264,8 @@ static int check_settings(struct settings *s, struct grappa_err *err)
         for (size_t i = 0; i < s->model->info.n_eog; i++)
             add_bias(s, s->model->info.eog[i], -INFINITY);
     }
+    if (s->s.grammar.lazy && s->n_triggers == 0) /* what it waits for never comes */
+        s->s.grammar.type = GRAPPA_GRAMMAR_NONE;
     if (s->s.grammar.type != GRAPPA_GRAMMAR_NONE && grappa_grammar_check(s->model->v, &s->s.grammar, err))
         return -1;
     return 0;
@@ -463,16 +440,12 @@ json_t *settings_json(const struct settings *s, bool brief)
     json_object_set_new(j, "lora", json_array());
     if (brief)
         return j;
-    const struct grappa_grammar_params *g = &s->s.grammar;
     bool own = s->s.dry_breakers != NULL;
     json_object_set_new(j, "dry_sequence_breakers",
                         own ? texts_json(s->s.dry_breakers, (size_t)s->s.n_dry_breakers)
                             : texts_json(breakers, 4));
     json_object_set_new(j, "stop", texts_json(s->stop.v, s->stop.n));
     json_object_set_new(j, "logit_bias", bias_json(s));
-    json_object_set_new(j, "grammar", g->source ? text_json(g->source, strlen(g->source)) : json_string(""));
-    json_object_set_new(j, "grammar_lazy", json_boolean(g->lazy));
-    json_object_set_new(j, "grammar_triggers", json_array());
-    json_object_set_new(j, "preserved_tokens", json_array());
+    put_constraint(j, s);
     return j;
 }

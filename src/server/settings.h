@@ -6,6 +6,13 @@
 #include "server/fields.h"
 #include "server/models.h"
 
+/* One of "grammar_triggers"; a word that is one token stands here as that. */
+struct trigger_row {
+    int type; /* llama-server's number */
+    const char *value;
+    grappa_token token;
+};
+
 struct settings {
     const struct server_params *p;
     const struct model *model;
@@ -19,7 +26,11 @@ struct settings {
     int64_t t_max_predict_ms;
     struct server_texts stop;
     struct server_texts response_fields;
-    bool stop_given;
+    bool grammar_given; /* a "schema" has no say then */
+    struct trigger_row *triggers;
+    size_t n_triggers;
+    grappa_token *preserved; /* "preserved_tokens": what may be a trigger */
+    size_t n_preserved;
     /* of chats, shown in generation_settings */
     const char *chat_format, *reasoning_format;
 };

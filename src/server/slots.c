@@ -1,6 +1,7 @@
 /* /slots: what runs in them; saving, restoring, erasing. */
 #include "server/dialects.h"
 
+#include "server/run.h"
 #include "server/server.h"
 
 #include <limits.h>
@@ -8,22 +9,44 @@
 
 enum { MAX_SLOTS = 1024 };
 
-static json_t *slot_json(const struct server_params *p, const struct model *m, const struct grappa_slot *s)
+/* What the request asked for, and whether it wrote a new line: of one that runs, or ran last. */
+static json_t *slot_params(struct server *srv, const struct model *m, const struct grappa_slot *s,
+                           bool *has_new_line)
+{
+    json_t *params = NULL;
+    pthread_mutex_lock(&srv->runs_lock);
+    const struct part *p = runs_find(srv, m, s->request);
+    const struct slot_note *n = &m->notes[s->id];
+    if (p) {
+        params = settings_json(&p->run->s, true);
+        *has_new_line = p->has_new_line;
+    } else if (n->request == s->request) {
+        params = json_incref(n->params);
+        *has_new_line = n->has_new_line;
+    }
+    pthread_mutex_unlock(&srv->runs_lock);
+    return params ? params : json_object();
+}
+
+static json_t *slot_json(struct server *srv, const struct model *m, const struct grappa_slot *s)
 {
     json_t *j = json_pack("{s:i, s:i, s:b, s:b}", "id", s->id, "n_ctx", s->n_ctx, "speculative",
                           s->speculative, "is_processing", s->busy);
+    bool has_new_line = false;
     if (s->request == 0)
         return j;
+    json_t *params = slot_params(srv, m, s, &has_new_line);
+    json_int_t most = json_integer_value(json_object_get(params, "n_predict")), left = s->n_remaining;
+    if (!s->busy && most > 0)
+        left = most - s->n_predicted;
     json_object_set_new(j, "id_task", json_integer((json_int_t)s->request));
     json_object_set_new(j, "n_prompt_tokens", json_integer(s->n_held));
-    json_object_set_new(j, "n_prompt_tokens_processed", json_integer(s->n_prompt));
-    json_object_set_new(j, "n_prompt_tokens_cache", json_integer(0));
+    json_object_set_new(j, "n_prompt_tokens_processed", json_integer(s->n_computed));
+    json_object_set_new(j, "n_prompt_tokens_cache", json_integer(s->n_cached));
+    json_object_set_new(j, "params", params);
     json_object_set_new(j, "next_token",
-                        json_pack("[{s:b, s:b, s:i, s:i}]", "has_next_token", s->busy, "has_new_line", 0,
-                                  "n_remain", s->busy ? s->n_remaining : -1, "n_decoded",
-                                  s->busy ? s->n_predicted : 0));
-    (void)p;
-    (void)m;
+                        json_pack("[{s:b, s:b, s:I, s:i}]", "has_next_token", s->busy, "has_new_line",
+                                  has_new_line, "n_remain", left, "n_decoded", s->n_predicted));
     return j;
 }
 
@@ -43,7 +66,7 @@ void get_slots(struct exchange *x)
     int n = grappa_engine_slots(m->e, slots, MAX_SLOTS), idle = 0;
     json_t *a = json_array();
     for (int i = 0; i < n && i < MAX_SLOTS; i++) {
-        json_array_append_new(a, slot_json(x->srv->p, m, &slots[i]));
+        json_array_append_new(a, slot_json(x->srv, m, &slots[i]));
         idle += !slots[i].busy;
     }
     free(slots);
