@@ -259,7 +259,7 @@ static int answer(struct chat *c, bool echo, enum ending *ending, struct grappa_
     if (*ending != END_OUTPUT && (status == 0 || text.n))
         out_text("\n", 1);
     if (status == 0 && *ending == END_CONTEXT)
-        log_warn("the context of %u positions is full; /clear starts anew", grappa_n_ctx(c->s->ctx));
+        log_warn("the context of %u positions is full; /clear starts anew", session_n_ctx(c->s));
     grappa_chat_parser_free(a.parser);
     grappa_chat_free(chat);
     buf_release(&text);

@@ -63,7 +63,7 @@ static int complete(struct session *s, struct grappa_err *err)
     if (ending != END_OUTPUT)
         out_text("\n", 1);
     if (ending == END_CONTEXT)
-        log_warn("the context of %u positions is full", grappa_n_ctx(s->ctx));
+        log_warn("the context of %u positions is full", session_n_ctx(s));
     else
         log_info("%s", ending_text(ending));
 cleanup:
@@ -93,9 +93,10 @@ int cmd_run(const struct options *o)
         status = interrupted ? EXIT_INTERRUPTED : cli_fail(&err);
     else
         status = wants_chat(&s) ? chat(&s, &err) : complete(&s, &err);
-    if (s.ctx) {
+    if (s.engine) {
         session_summary(&s);
-        print_profile(o, s.ctx);
+        if (o->profile)
+            fputs(grappa_engine_profile(s.engine), stderr);
     }
     session_close(&s);
     return status;

@@ -1,6 +1,6 @@
 /* `grappa serve`: from options to the server's parameters. */
 #include "cli/common.h"
-#include "cli/session.h"
+#include "cli/sampling.h"
 
 #include "server/server.h"
 
@@ -98,12 +98,6 @@ static void set_listening(struct server_params *p, const struct options *o)
     p->verbose = o->verbose > 0;
 }
 
-static bool has_word(const char *list, const char *word)
-{
-    const char *at = list ? strstr(list, word) : NULL;
-    return at != NULL;
-}
-
 static void set_engine(struct server_params *p, const struct options *o)
 {
     bool automatic = o->n_parallel < 1;
@@ -126,13 +120,12 @@ static void set_engine(struct server_params *p, const struct options *o)
             p->pooling = poolings[i].pooling;
     }
     p->embd_normalize = o->embd_normalize;
-    p->lookup = has_word(o->spec_type, "ngram");
-    p->n_draft = p->lookup ? o->lookup_max : o->model_draft ? o->draft_max : 0;
-    if (!p->lookup && !o->model_draft && has_word(o->spec_type, "draft"))
-        log_warn("--spec-type %s: nothing guesses without -md; MTP layers of a model are not used",
-                 o->spec_type);
-    p->n_draft_min = o->draft_min;
-    p->draft_p_min = o->draft_p_min;
+    struct grappa_request_params q = {0};
+    copy_speculation_options(&q, o);
+    p->lookup = q.lookup;
+    p->n_draft = q.n_draft;
+    p->n_draft_min = q.n_draft_min;
+    p->draft_p_min = q.draft_p_min;
 }
 
 /* "15043+1", "15043-1", "15043-inf". */

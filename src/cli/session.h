@@ -1,27 +1,24 @@
-/* A model, a context and a sampler that write text: prompt in, text out to stdout, token by token. What the
- * context holds is remembered, so that a prompt that begins like the last one is computed from where they
- * part. */
+/* A model and an engine with one slot that write text: prompt in, text out to stdout, token by token. What the
+ * slot holds stays, so that a prompt that begins like the last one is computed from where they part. */
 #ifndef CLI_SESSION_H
 #define CLI_SESSION_H
 
-#include "cli/options.h"
+#include "cli/sampling.h"
 #include "base/stop.h"
 
 struct session {
     const struct options *o;
-    struct grappa_model *model;
-    struct grappa_context *ctx;
-    struct grappa_sampler *sampler;
-    bool turn_sampler; /* it was made for one text */
+    struct grappa_model *model, *draft; /* draft: NULL without -md */
+    struct grappa_engine *engine;
     const struct grappa_vocab *vocab;
-    grappa_token *held; /* [n_ctx], the tokens in the context */
-    size_t n_held;
+    struct sampling sampling;
     /* After so many tokens of the next prompt a step ends, so that a recurrent model's states can go back
      * there; 0: nowhere in particular. */
     size_t n_lasting;
     struct stop stop;                         /* the reverse prompts */
     double start, load_s, prompt_s, decode_s; /* seconds, for the summary */
     size_t n_prompt, n_decode;                /* tokens computed in those */
+    size_t n_drafted, n_accepted;             /* guesses */
 };
 
 /* Why the text ended. */
@@ -36,7 +33,8 @@ enum ending {
 
 /* What a chat adds to the writing of a text; all-zero: nothing. */
 struct session_turn {
-    bool (*write)(void *user, struct str text); /* instead of to stdout; false: no more is wanted */
+    /* Instead of to stdout; false: no more is wanted. Runs on another thread, while session_write waits. */
+    bool (*write)(void *user, struct str text);
     void *user;
     const grappa_token *preserved; /* control tokens whose text is written too */
     size_t n_preserved;
@@ -50,6 +48,8 @@ struct session_turn {
 /* session_close is due even when it fails. */
 int session_open(struct session *s, const struct options *o, struct grappa_err *err);
 void session_close(struct session *s);
+/* Positions of the context. */
+uint32_t session_n_ctx(const struct session *s);
 
 /* Computes the prompt and writes what follows. `echo`: the prompt is written before, to stdout. `turn` may be
  * NULL, and `text`, which receives what was written, without the prompt. Fails with exit status 1, the
@@ -60,13 +60,5 @@ int session_write(struct session *s, const grappa_token *prompt, size_t n, bool 
 
 /* With --perf or -v: times and speeds on stderr. */
 void session_summary(const struct session *s);
-
-/* "15043+1", "15043-1", "15043-inf". */
-int parse_bias(const char *text, struct grappa_logit_bias *out, struct grappa_err *err);
-/* The numbers and names of the sampling options. */
-void copy_sampling_options(struct grappa_sampler_params *p, const struct options *o);
-/* The grammar or schema that the options give. `text` holds it as long as it is needed. */
-int grammar_of_options(const struct options *o, struct grappa_grammar_params *g, struct buf *text,
-                       struct grappa_err *err);
 
 #endif

@@ -177,7 +177,7 @@ static void choose_slot_size(struct grappa_engine *e)
 {
     uint32_t all = grappa_n_ctx(e->ctx), trained = grappa_model_n_ctx_train(e->m);
     e->n_ctx_slot = e->params.kv_split ? all / e->params.n_slots : all;
-    if (trained && e->n_ctx_slot > trained)
+    if (trained && e->n_ctx_slot > trained && !e->params.past_trained)
         e->n_ctx_slot = trained;
 }
 
@@ -296,4 +296,9 @@ uint32_t grappa_engine_n_ctx_slot(const struct grappa_engine *e)
 struct grappa_model *grappa_engine_model(const struct grappa_engine *e)
 {
     return e->m;
+}
+
+const char *grappa_engine_profile(struct grappa_engine *e)
+{
+    return grappa_profile(e->ctx);
 }

@@ -87,7 +87,9 @@ static int32_t last_stop(const struct slot *s)
 
 int32_t recall_piece(const struct grappa_engine *e, const struct slot *s)
 {
-    int32_t stop = last_stop(s);
+    int32_t stop = last_stop(s), lasting = s->r->p.n_lasting;
+    if (lasting > s->n_past && lasting < s->n_tokens)
+        return lasting - s->n_past;
     if (e->recall.n_states == 0 || s->n_past >= stop)
         return s->n_tokens - s->n_past;
     return stop - s->n_past;
