@@ -150,7 +150,8 @@ bool output_progress(struct grappa_request *r, int32_t slot, int32_t n_done)
 {
     if (!r->p.want_progress)
         return true;
-    r->timings.prompt_s = engine_seconds() - r->started_at;
+    if (r->first_at == 0) /* a shift computes some of the text again */
+        r->timings.prompt_s = engine_seconds() - r->started_at;
     return tell(r, &(struct grappa_event){.type = GRAPPA_EVENT_PROGRESS,
                                           .token = GRAPPA_TOKEN_NONE,
                                           .piece = "",

@@ -328,7 +328,7 @@ static void finish_part(struct grappa_engine *e, struct slot *s, int32_t row)
     s->n_past += n_in;
     if (prompt) {
         e->stats.prompt_tokens += (uint64_t)n_in;
-        r->timings.n_computed += n_in;
+        r->timings.n_computed += r->first_at == 0 ? n_in : 0;
         if (r->p.embeddings) {
             finish_embedding(e, s, row);
             return;
