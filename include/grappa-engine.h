@@ -33,7 +33,7 @@ struct grappa_engine_params { /* an all-zero one is the default */
     uint32_t n_queue;   /* requests that may wait; 0: 1024 */
     bool kv_split;      /* each slot gets n_ctx / n_slots positions and no more, as llama.cpp without -kvu */
     bool no_prefix_cache;       /* nothing is kept between requests, but for a slot's own sequence */
-    bool past_trained; /* a slot may have more positions than the model was trained on */
+    bool past_trained;          /* a slot may have more positions than the model was trained on */
     bool embeddings;            /* the model was loaded for embeddings; requests then ask for those only */
     struct grappa_model *draft; /* for speculation; the caller's, must outlive the engine */
 };
@@ -134,10 +134,10 @@ struct grappa_request_params {
     bool special;             /* control tokens appear in the text */
     bool no_cache_prompt;     /* compute the whole prompt anew */
     bool want_progress;
-    int32_t slot;        /* -1: any */
-    int32_t priority;    /* higher goes first; 0 is usual */
-    double timeout_s;    /* from now on; 0: none */
-    int32_t n_draft;     /* most tokens guessed per step; 0: none */
+    int32_t slot;     /* -1: any */
+    int32_t priority; /* higher goes first; 0 is usual */
+    double timeout_s; /* from now on; 0: none */
+    int32_t n_draft;  /* most tokens guessed per step; 0: none */
     /* After so many tokens of the prompt a step ends, so that a recurrent model can go back there: what the
      * next prompt begins with. 0: the engine's choice. */
     int32_t n_lasting;

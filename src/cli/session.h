@@ -1,5 +1,5 @@
-/* A model and an engine with one slot that write text: prompt in, text out to stdout, token by token. What the
- * slot holds stays, so that a prompt that begins like the last one is computed from where they part. */
+/* A model and an engine with one slot that write text: prompt in, text out to stdout, token by token. What
+ * the slot holds stays, so that a prompt that begins like the last one is computed from where they part. */
 #ifndef CLI_SESSION_H
 #define CLI_SESSION_H
 

@@ -48,6 +48,17 @@ def test_context_fills_and_the_text_ends(bpe):
     assert b" positions is full" in done.stderr
 
 
+def test_a_shifted_context_goes_on(bpe):
+    words = ["run", "-m", bpe, "-p", "the cat", "-c", "256", "--ignore-eos", "--no-display-prompt", "--perf", *GREEDY]
+    full = run(*words, "-n", "-1")
+    shifted = run(*words, "-n", "600", "--context-shift", "--keep", "4")
+    assert shifted.stdout.startswith(full.stdout[:-1]) and len(shifted.stdout) > len(full.stdout)
+    written = [int(line.split(b"/")[1].split()[0]) for line in shifted.stderr.splitlines() if b"   eval time" in line]
+    assert written == [599]
+    assert run(*words, "-n", "-2", "--context-shift").stdout == full.stdout  # until it is full
+    assert b"can't forget" in run("run", "-m", tiny("mamba2"), "-p", "the cat", "--context-shift").stderr
+
+
 def test_prompt_that_does_not_fit(bpe, tmp_path):
     text = tmp_path / "long"
     text.write_text("the dog " * 40000)

@@ -1,10 +1,13 @@
 """Guesses change the speed of a text, not the text: greedy or by lot, by looking up or by a draft model."""
+import re
+
 import pytest
 
 from cli_tools import run, tiny
 from server_tools import Server
 
 PROMPT = "one two three four five six seven one two three four five six seven one two three"
+F32 = ["--precision", "f32", "-ctk", "f32", "-ctv", "f32"]
 REQUESTS = [{"temperature": 0}, {"temperature": 0.8, "seed": 7}, {"temperature": 0, "stop": ["e"]},
             {"temperature": 0.8, "seed": 3, "grammar": 'root ::= ("ab" | "cde" | "f"){30}'}]
 
@@ -25,7 +28,7 @@ def answers(server):
     ("llama", ("-md", "llama")),
 ], ids=["lookup", "lookup-recurrent", "draft"])
 def test_the_same_text(model, options):
-    common = ("-c", "1024", "-np", "1", "--precision", "f32", "-ctk", "f32", "-ctv", "f32")
+    common = ("-c", "1024", "-np", "1", *F32)
     options = tuple(tiny(o) if o == "llama" else o for o in options)
     with Server(tiny(model), *common) as s:
         plain = answers(s)
@@ -41,7 +44,34 @@ def test_the_same_text(model, options):
     assert sum(t.get("draft_n_accepted", 0) for _, _, t in guessed) > 0
 
 
+@pytest.mark.parametrize("words", [("--temp", "0"), ("--temp", "0.8", "-s", "7"), ("--temp", "0", "-r", "e"),
+                                   ("--temp", "0", "--grammar", 'root ::= ("ab" | "cde" | "f"){30}')],
+                         ids=["greedy", "seeded", "reverse-prompt", "grammar"])
+@pytest.mark.parametrize("options", [("--spec-type", "ngram-simple"), ("-md", "llama")], ids=["lookup", "draft"])
+def test_run_writes_the_same_text(options, words):
+    common = ["run", "-m", tiny("llama"), "-p", PROMPT, "-n", "80", "-c", "1024", "--ignore-eos", "--perf", *F32, *words]
+    options = [tiny(o) if o == "llama" else o for o in options]
+    plain, guessed = run(*common), run(*common, *options, "--spec-draft-n-max", "2")
+    assert (plain.returncode, guessed.returncode) == (0, 0), guessed.stderr
+    assert plain.stdout == guessed.stdout
+    assert b"draft acceptance" not in plain.stderr
+    counts = re.search(rb"draft acceptance = ([\d.]+) \( *(\d+) accepted / *(\d+) generated\)", guessed.stderr)
+    if counts:
+        assert 0 <= int(counts[2]) <= int(counts[3]) and abs(float(counts[1]) - int(counts[2]) / int(counts[3])) < 1e-4
+    else:
+        assert "-r" in words or "0.8" in words  # there was nothing worth guessing
+
+
+def test_chat_guesses_in_every_turn():
+    words = ["run", "-m", tiny("qwen2"), "-n", "40", "-c", "1024", "--temp", "0", "--ignore-eos", "--perf", *F32]
+    talk = b"one two three one two three\none two three one two three\n/regen\n"
+    plain, guessed = run(*words, stdin=talk), run(*words, "--spec-type", "ngram-simple", stdin=talk)
+    assert plain.returncode == 0 and plain.stdout == guessed.stdout
+    assert b"draft acceptance" in guessed.stderr
+
+
 def test_a_draft_model_that_cannot_guess():
-    done = run("serve", "-m", tiny("llama"), "-md", tiny("mamba2"), "--port", "0")
-    assert done.returncode == 1
-    assert b"recurrent layers" in done.stderr
+    for command in (["serve", "--port", "0"], ["run", "-p", "the cat"]):
+        done = run(*command, "-m", tiny("llama"), "-md", tiny("mamba2"))
+        assert (done.returncode, done.stdout) == (1, b"")
+        assert b"recurrent layers" in done.stderr
