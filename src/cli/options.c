@@ -161,28 +161,27 @@ struct nearest {
     size_t distance;
 };
 
-/* Levenshtein's distance, one row at a time. */
+/* How many letters were put in, left out, changed, or swapped with their neighbour. */
 static size_t edit_distance(const char *a, size_t na, const char *b, size_t nb)
 {
-    size_t row[64];
+    size_t d[64][64];
     if (na >= 64 || nb >= 64)
         return SIZE_MAX;
-    for (size_t j = 0; j <= nb; j++)
-        row[j] = j;
-    for (size_t i = 1; i <= na; i++) {
-        size_t diagonal = row[0];
-        row[0] = i;
-        for (size_t j = 1; j <= nb; j++) {
-            size_t d = diagonal + (a[i - 1] != b[j - 1]);
-            diagonal = row[j];
-            if (row[j] + 1 < d)
-                d = row[j] + 1;
-            if (row[j - 1] + 1 < d)
-                d = row[j - 1] + 1;
-            row[j] = d;
+    for (size_t i = 0; i <= na; i++) {
+        for (size_t j = 0; j <= nb; j++) {
+            if (i == 0 || j == 0) {
+                d[i][j] = i + j;
+                continue;
+            }
+            size_t best = d[i - 1][j - 1] + (a[i - 1] != b[j - 1]);
+            best = d[i - 1][j] + 1 < best ? d[i - 1][j] + 1 : best;
+            best = d[i][j - 1] + 1 < best ? d[i][j - 1] + 1 : best;
+            if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1])
+                best = d[i - 2][j - 2] + 1 < best ? d[i - 2][j - 2] + 1 : best;
+            d[i][j] = best;
         }
     }
-    return row[nb];
+    return d[na][nb];
 }
 
 static bool consider(const char *name, size_t len, void *user)
