@@ -339,6 +339,7 @@ struct chat_parser *chat_parser_new(const struct chat_syntax *s, uint64_t seed, 
     p->s = s;
     p->row = s->row;
     p->seed = seed;
+    buf_reserve(&p->in, 1); /* a place in it is one before anything has come, too */
     add_marks(p);
     p->mode = s->row->kind == CALLS_HARMONY ? MODE_HARMONY : MODE_LEAD;
     if (s->lead && !s->thoughts && p->mode == MODE_LEAD)
