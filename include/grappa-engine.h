@@ -5,11 +5,11 @@
  * pieces of prompts as far as the step's budget goes), and tells each request's owner what came out by a
  * callback.
  *
- * Memory: one pool of KV blocks. What a request leaves behind stays as a cache of prompt beginnings, found by
- * the hash of its token blocks and given up least recently used first; recurrent models keep states at the
- * ends of prompt pieces for the same purpose. A slot is a place for one running request; its sequence stays
- * where it is afterwards, so that llama-server's slot calls (save, restore, erase) have something to speak
- * of.
+ * Memory: one pool of KV blocks, and one for what sliding windows show, if layers have them. What a request
+ * leaves behind stays as a cache of prompt beginnings, found by the hash of its token blocks and given up
+ * least recently used first; recurrent models keep states at the ends of prompt pieces for the same purpose.
+ * A slot is a place for one running request; its sequence stays where it is afterwards, so that
+ * llama-server's slot calls (save, restore, erase) have something to speak of.
  *
  * Threads: every function here may be called from any thread, except from inside a callback, where only
  * grappa_request_cancel is allowed. */
@@ -35,6 +35,8 @@ struct grappa_engine_params { /* an all-zero one is the default */
     bool no_prefix_cache;       /* nothing is kept between requests, but for a slot's own sequence */
     bool past_trained;          /* a slot may have more positions than the model was trained on */
     bool embeddings;            /* the model was loaded for embeddings; requests then ask for those only */
+    bool swa_full;              /* as of a context */
+    uint32_t swa_cache;         /* tokens of beginnings of which sliding windows are kept; 0: 4096 */
     struct grappa_model *draft; /* for speculation; the caller's, must outlive the engine */
 };
 
@@ -198,6 +200,7 @@ struct grappa_engine_stats {
     double infer_s, host_s; /* inside inferences, and all else that the engine's thread did for steps */
     int32_t n_running, n_waiting;
     int32_t n_blocks, n_blocks_used, n_blocks_cached;
+    int32_t n_swa_blocks, n_swa_blocks_used, n_swa_blocks_cached; /* of sliding windows; 0: with the others */
 };
 void grappa_engine_stats(struct grappa_engine *e, struct grappa_engine_stats *out);
 /* As grappa_profile; only while no request runs. */

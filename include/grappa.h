@@ -219,6 +219,7 @@ struct grappa_context_params { /* an all-zero one is the default */
     uint32_t n_batch;   /* most tokens of one inference; longer batches are computed in several; 0: 512 */
     uint32_t n_seq_max; /* sequences, ids 0 … n_seq_max-1; 0: 1 */
     uint64_t kv_memory; /* bytes for keys and values, in the place of n_ctx; 0: by n_ctx */
+    bool swa_full;      /* layers with a sliding window, too, keep all positions */
 };
 
 struct grappa_context;
@@ -239,7 +240,8 @@ struct grappa_batch {
     const int8_t *logits;  /* NULL: only the last token's */
 };
 
-/* Runs a batch. On failure no sequence has changed. */
+/* Runs a batch. On failure no sequence has changed, but that layers with a sliding window may have lost what
+ * a sequence read before a batch longer than n_batch: then it is cut back further, at worst to nothing. */
 int grappa_decode(struct grappa_context *c, const struct grappa_batch *batch, struct grappa_err *err);
 /* Logits [n_vocab] (of a model loaded for embeddings: rows [n_embd]) of the i-th token of the last batch that
  * wanted them, counted among those that did; negative i counts from the end. Valid until the next decode.
@@ -250,11 +252,13 @@ int32_t grappa_n_logits(const struct grappa_context *c);
 /* Tokens a sequence holds. */
 int32_t grappa_seq_len(const struct grappa_context *c, int32_t seq);
 /* Cuts a sequence back to its first n tokens; n = 0 forgets it. -1 when it can't be done: a model with
- * recurrent layers goes back only to where it has kept its states. */
+ * recurrent layers goes back only to where it has kept its states, one with sliding windows only to where
+ * what they show is still there. */
 int grappa_seq_trim(struct grappa_context *c, int32_t seq, int32_t n, struct grappa_err *err);
 /* The largest length up to n that grappa_seq_trim can cut the sequence to, 0 at worst. With recurrent layers
  * these are the ends of the last few batches that gave the sequence more than one token, and its whole
- * length. */
+ * length; with sliding windows the last 64 tokens before the last batch and before the last that gave it more
+ * than one token, unless the context keeps all positions (always a short one, see swa_full). */
 int32_t grappa_seq_trim_point(const struct grappa_context *c, int32_t seq, int32_t n);
 /* dst becomes a copy of src (blocks are shared until written). */
 int grappa_seq_copy(struct grappa_context *c, int32_t src, int32_t dst, struct grappa_err *err);

@@ -7,7 +7,9 @@
  *   q_growth f32 [T,1]                  factors of queries, by position, where a family has them
  *   out_rows i32 [R]
  *   paged: past_lens i32 [B], subsequence_begins i32 [B+1], block_indices i32 [N], block_indices_begins i32
- * [B+1], max_context_len i32 scalar; key_cache.L, value_cache.L: type and shape asked of the compiled graph
+ * [B+1], max_context_len i32 scalar; key_cache.L, value_cache.L: type and shape asked of the compiled graph.
+ * Layers with a sliding window have all but subsequence_begins for themselves, past_lens_swa and so on: the
+ * blocks named there may begin anywhere before the window, and lengths count from where they do
  *   recurrent: state_indices i32 [2 B], for each sequence the slot of its state before the step and the one
  * that receives it after, or those that receive it after each token; state_begins i32 [B+1];
  *   state_interval i32 [B], ARCH_STATE_INTERVAL or 1;
@@ -29,7 +31,7 @@
 
 struct arch_cache { /* of an attention layer, in the order of their inputs' numbers */
     uint32_t n_head_kv, k_size, v_size;
-    uint32_t window; /* 0: all positions */
+    bool swa; /* it has a window of hparams.n_swa positions, and reads the inputs for those that do */
 };
 
 /* A table of states of recurrent layers, f32 [slots, dims…]: input "state.N". */

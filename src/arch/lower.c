@@ -10,7 +10,7 @@
 
 /* ---- paged: many sequences in a step, keys and values in blocks ---- */
 
-enum { PAST_LENS, SUBSEQUENCE_BEGINS, BLOCK_INDICES, BLOCK_INDICES_BEGINS, MAX_CONTEXT_LEN };
+enum { PAST_LENS, BLOCK_INDICES, BLOCK_INDICES_BEGINS, MAX_CONTEXT_LEN };
 
 static ir_val list_input(struct net *n, const char *name)
 {
@@ -19,16 +19,24 @@ static ir_val list_input(struct net *n, const char *name)
 
 static void paged_begin(struct net *n)
 {
-    n->paged[PAST_LENS] = list_input(n, "past_lens");
-    n->paged[SUBSEQUENCE_BEGINS] = list_input(n, "subsequence_begins");
+    n->subsequence_begins = list_input(n, "subsequence_begins");
+    for (int kind = 0; kind < 2; kind++) {
+        for (int i = 0; i < 4; i++)
+            n->paged[kind][i] = IR_NONE;
+    }
 }
 
-/* Those that only attention reads: an input that nothing uses is none. */
-static void attention_inputs(struct net *n)
+/* Made when the first layer of its kind asks for it: an input that nothing uses is none. */
+static ir_val paged_input(struct net *n, bool swa, int which)
 {
-    n->paged[BLOCK_INDICES] = list_input(n, "block_indices");
-    n->paged[BLOCK_INDICES_BEGINS] = list_input(n, "block_indices_begins");
-    n->paged[MAX_CONTEXT_LEN] = ir_parameter(n->g, "max_context_len", IR_I32, IR_SCALAR);
+    static const char *const names[2][4] = {
+        {"past_lens", "block_indices", "block_indices_begins", "max_context_len"},
+        {"past_lens_swa", "block_indices_swa", "block_indices_begins_swa", "max_context_len_swa"}};
+    ir_val *v = &n->paged[swa][which];
+    if (*v == IR_NONE)
+        *v = ir_parameter(n->g, names[swa][which], IR_I32,
+                          which == MAX_CONTEXT_LEN ? IR_SCALAR : IR_SHAPE(IR_DYN));
+    return *v;
 }
 
 static ir_val cache_parameter(struct net *n, const char *kind, uint32_t number, uint32_t heads, uint32_t size)
@@ -54,9 +62,10 @@ static ir_val paged_attention(struct net *n, const struct attn_call *c)
     const struct hparams *h = n->h;
     struct arch_model *m = n->model;
     uint32_t number = m->n_caches++;
-    if (number == 0)
-        attention_inputs(n);
-    m->caches[number] = (struct arch_cache){c->n_head_kv, h->n_embd_head_k, h->n_embd_head_v, c->window};
+    /* Distances are all that a window asks for, so its layers need no block behind it; a bias by position
+     * would. */
+    bool swa = c->window > 0 && c->slopes == IR_NONE;
+    m->caches[number] = (struct arch_cache){c->n_head_kv, h->n_embd_head_k, h->n_embd_head_v, swa};
 
     ir_val none = empty(n, IR_I32, 1), none_f32 = empty(n, IR_F32, 1);
     ir_val in[28] = {
@@ -65,14 +74,14 @@ static ir_val paged_attention(struct net *n, const struct attn_call *c)
         c->v,
         cache_parameter(n, "key", number, c->n_head_kv, h->n_embd_head_k),
         cache_parameter(n, "value", number, c->n_head_kv, h->n_embd_head_v),
-        n->paged[PAST_LENS],
-        n->paged[SUBSEQUENCE_BEGINS],
-        n->paged[BLOCK_INDICES],
-        n->paged[BLOCK_INDICES_BEGINS],
+        paged_input(n, swa, PAST_LENS),
+        n->subsequence_begins,
+        paged_input(n, swa, BLOCK_INDICES),
+        paged_input(n, swa, BLOCK_INDICES_BEGINS),
         ir_f32(g, c->scale),
         i32(n, (int32_t)c->window),
         c->slopes == IR_NONE ? none_f32 : c->slopes,
-        n->paged[MAX_CONTEXT_LEN],
+        paged_input(n, swa, MAX_CONTEXT_LEN),
         none,                /* score aggregation window */
         none,                /* rotated block indices */
         empty(n, IR_I32, 2), /* rotation deltas */
@@ -118,8 +127,8 @@ static ir_val state_inputs(struct net *n, int rank, const int64_t *dims, ir_val 
         for (int i = 0; i < 3; i++)
             n->states[i] = list_input(n, names[i]);
     }
-    const ir_val in[] = {n->paged[SUBSEQUENCE_BEGINS], n->states[STATE_INDICES], n->states[STATE_BEGINS],
-                         n->paged[PAST_LENS], n->states[STATE_INTERVAL]};
+    const ir_val in[] = {n->subsequence_begins, n->states[STATE_INDICES], n->states[STATE_BEGINS],
+                         paged_input(n, false, PAST_LENS), n->states[STATE_INTERVAL]};
     memcpy(which, in, sizeof in);
 
     m->states = xrealloc(m->states, (m->n_states + 1) * sizeof *m->states);

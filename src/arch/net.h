@@ -109,7 +109,8 @@ struct net {
     ir_val out_rows;                 /* i32 [n]: rows of the step whose logits are wanted */
     ir_val rope_cos[2], rope_sin[2]; /* full and sliding-window layers; IR_NONE when not in use */
     ir_val q_growth;                 /* f32 [T, 1]; IR_NONE before it is asked for */
-    ir_val paged[6];                 /* past_lens … max_context_len, made by the lowering */
+    ir_val subsequence_begins;       /* these two are the lowering's */
+    ir_val paged[2][4];              /* past_lens … max_context_len of full and of sliding-window layers */
     ir_val states[3];                /* state_indices … state_interval, once a layer has asked for them */
 
     struct { /* group sums of values already made: shared by the matrices that read the same x */

@@ -59,7 +59,8 @@ int cmd_logits(const struct options *o)
         goto cleanup;
     /* Just long enough, unless the model is to be told more. */
     uint32_t n = (uint32_t)o->ids.n, n_ctx = o->n_ctx > n ? o->n_ctx : n;
-    struct grappa_context_params p = {.n_ctx = n_ctx, .n_batch = o->n_ubatch, .n_seq_max = 1};
+    struct grappa_context_params p = {
+        .n_ctx = n_ctx, .n_batch = o->n_ubatch, .n_seq_max = 1, .swa_full = o->swa_full};
     ctx = grappa_context_new(model, &p, &err);
     if (!ctx || !(f = open_output(o->output, &err)))
         goto cleanup;

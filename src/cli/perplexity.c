@@ -126,6 +126,7 @@ static int make_room(struct ppl *p, struct grappa_err *err)
         .n_ctx = (uint32_t)(n_seq ? p->n_step : n_ctx),
         .n_batch = (uint32_t)p->n_step,
         .n_seq_max = (uint32_t)(n_seq ? n_seq : 1),
+        .swa_full = p->o->swa_full,
     };
     p->ctx = grappa_context_new(p->model, &c, err);
     return p->ctx ? 0 : -1;

@@ -106,6 +106,7 @@ static void set_engine(struct server_params *p, const struct options *o)
                                               .n_slots = automatic ? 4 : (uint32_t)o->n_parallel,
                                               .n_queue = (uint32_t)o->max_queue,
                                               .kv_split = !automatic && !o->kv_unified,
+                                              .swa_full = o->swa_full,
                                               .embeddings = o->embeddings || o->reranking};
     p->embeddings = o->embeddings || o->reranking;
     p->reranking = o->reranking || (o->embeddings && o->pooling && strcmp(o->pooling, "rank") == 0);

@@ -32,6 +32,7 @@ static int open_engine(struct session *s, struct grappa_err *err)
                                      .n_batch = o->n_batch < o->n_ubatch ? o->n_batch : o->n_ubatch,
                                      .n_slots = 1,
                                      .no_prefix_cache = true, /* the slot's own sequence is all there is */
+                                     .swa_full = o->swa_full,
                                      .past_trained = true};
     if (o->model_draft) {
         struct model_setup setup;

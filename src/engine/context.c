@@ -13,7 +13,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-enum { DEFAULT_BATCH = 512, MAX_SEQS = 1024, CTX_PAD = 256 };
+enum { DEFAULT_BATCH = 512, MAX_SEQS = 1024 };
 enum { WITHIN_MEMORY = 16 }; /* a part of so many of what is free */
 
 /* ---- making one ---- */
@@ -37,23 +37,27 @@ static int make_host(struct grappa_context *c, struct err *err)
     t->pos = host_alloc(n, sizeof(int32_t));
     t->out_rows = host_alloc(n, sizeof(int32_t));
     size_t parts = seqs + 1 + CONTEXT_GUESSES;
-    t->past_lens = host_alloc(parts, sizeof(int32_t));
+    bool ok = true;
+    for (int i = 0; i < 2; i++) {
+        size_t n_blocks = (size_t)(i && c->swa.n_seqs ? c->swa.n_blocks : c->kv.n_blocks);
+        t->table[i].past_lens = host_alloc(parts + 1, sizeof(int32_t));
+        t->table[i].block_indices_begins = host_alloc(parts + 1, sizeof(int32_t));
+        t->table[i].block_indices = host_alloc(parts * n_blocks, sizeof(int32_t));
+        ok = ok && t->table[i].past_lens && t->table[i].block_indices_begins && t->table[i].block_indices;
+    }
     t->subsequence_begins = host_alloc(parts + 1, sizeof(int32_t));
-    t->block_indices_begins = host_alloc(parts + 1, sizeof(int32_t));
     t->state_indices = host_alloc(2 * parts, sizeof(int32_t)); /* states within steps are among the parts */
     t->state_begins = host_alloc(seqs + 1, sizeof(int32_t));
     t->state_interval = host_alloc(seqs, sizeof(int32_t));
-    t->block_indices = host_alloc(parts * (size_t)c->kv.n_blocks, sizeof(int32_t));
     c->row_of = host_alloc(n, sizeof(int32_t));
     c->seq_tokens = host_alloc(seqs, sizeof(int32_t));
     c->old_len = host_alloc(seqs, sizeof(int32_t));
     c->keep = host_alloc(seqs, sizeof(bool));
     c->guesses = host_alloc(seqs, sizeof(int32_t));
     t->q_growth = host_alloc(n, sizeof(float));
-    bool ok = t->embeddings && t->q_growth && t->pos && t->out_rows && t->past_lens &&
-              t->subsequence_begins && t->block_indices_begins && t->block_indices && c->row_of &&
-              c->seq_tokens && c->old_len && t->state_indices && t->state_begins && t->state_interval &&
-              c->keep && c->guesses;
+    ok = ok && t->embeddings && t->q_growth && t->pos && t->out_rows && t->subsequence_begins && c->row_of &&
+         c->seq_tokens && c->old_len && t->state_indices && t->state_begins && t->state_interval && c->keep &&
+         c->guesses;
     for (int i = 0; i < 2 && ok; i++) {
         if (!c->m->arch->rope_used[i])
             continue;
@@ -62,13 +66,6 @@ static int make_host(struct grappa_context *c, struct err *err)
         ok = t->cos[i] && t->sin[i];
     }
     return ok ? 0 : err_set(err, ERR_MEMORY, "no memory for steps of %u tokens", c->n_batch);
-}
-
-/* What the inference of a step takes beside the cache, by rule of thumb: kept free when the context's length
- * is chosen by memory. */
-static uint64_t reserve_bytes(const struct grappa_model *m, uint32_t n_batch)
-{
-    return (uint64_t)n_batch * m->arch->h.n_embd * 64 + ((uint64_t)512 << 20);
 }
 
 static size_t state_bytes(const struct arch_state *s)
@@ -95,62 +92,6 @@ static int32_t states_within(const struct grappa_model *m)
     return n < CONTEXT_GUESSES ? (int32_t)n : CONTEXT_GUESSES;
 }
 
-static int choose_size(struct grappa_context *c, const struct grappa_context_params *p, uint32_t n_copies,
-                       struct err *err)
-{
-    const struct grappa_model *m = c->m;
-    uint64_t per_block = 0, available = engine_memory_available();
-    for (size_t i = 0; i < m->n_caches; i++)
-        per_block += m->caches[i].block_bytes;
-    c->states.n_within = states_within(m);
-    uint64_t slots = (uint64_t)states_slots((int32_t)p->n_seq_max, (int32_t)n_copies, c->states.n_within);
-    uint64_t reserve = reserve_bytes(m, c->n_batch) + slots * context_state_bytes(m);
-    uint64_t room = available > reserve ? available - reserve : 0;
-    uint64_t ctx = p->n_ctx ? p->n_ctx : m->arch->h.n_ctx_train, most = m->arch->n_ctx_max;
-    if (most != 0 && ctx > most)
-        return err_set(err, ERR_RANGE, "a context of %llu tokens: %s can have %llu at most",
-                       (unsigned long long)ctx, m->arch->h.arch, (unsigned long long)most);
-    if (p->kv_memory && per_block)
-        ctx = p->kv_memory / per_block * (uint64_t)m->block_size / CTX_PAD * CTX_PAD;
-    uint64_t n_blocks = (align_up(ctx, CTX_PAD) + (uint64_t)m->block_size - 1) / (uint64_t)m->block_size;
-    if (!p->n_ctx && available && n_blocks * per_block > room) {
-        n_blocks = room / per_block;
-        ctx = n_blocks * (uint64_t)m->block_size / CTX_PAD * CTX_PAD;
-        log_info("context of %llu tokens: what memory holds", (unsigned long long)ctx);
-    }
-    if (ctx == 0 || n_blocks > INT32_MAX / 2 || (available && n_blocks * per_block > room))
-        return err_set(err, ERR_MEMORY, "a context of %llu tokens takes %llu MB, %llu MB are free",
-                       (unsigned long long)ctx, (unsigned long long)(n_blocks * per_block >> 20),
-                       (unsigned long long)(room >> 20));
-    c->n_ctx = (uint32_t)align_up(ctx, CTX_PAD);
-    if (most != 0 && c->n_ctx > most)
-        c->n_ctx = (uint32_t)most;
-    /* A sequence's last block may be partly empty. */
-    c->kv.n_blocks = (int32_t)n_blocks + (int32_t)p->n_seq_max;
-    return 0;
-}
-
-static int bind_caches(struct grappa_context *c, struct err *err)
-{
-    for (size_t i = 0; i < c->m->n_caches; i++) {
-        const struct engine_cache *k = &c->m->caches[i];
-        int64_t dims[4] = {c->kv.n_blocks, k->port.dims[1], k->port.dims[2], k->port.dims[3]};
-        if (ov_bind(c->m->program, k->name, k->port.elem, 4, dims, c->kv.tensors[i].data, err) < 0)
-            return -1;
-    }
-    return 0;
-}
-
-static int make_kv(struct grappa_context *c, uint32_t n_seqs, struct err *err)
-{
-    size_t *bytes = xcalloc(c->m->n_caches, sizeof *bytes);
-    for (size_t i = 0; i < c->m->n_caches; i++)
-        bytes[i] = c->m->caches[i].block_bytes;
-    int r = kv_init(&c->kv, c->m->block_size, c->kv.n_blocks, (int32_t)n_seqs, bytes, c->m->n_caches, err);
-    free(bytes);
-    return r;
-}
-
 static int make_states(struct grappa_context *c, uint32_t n_seqs, uint32_t n_copies, struct err *err)
 {
     const struct arch_model *a = c->m->arch;
@@ -173,11 +114,11 @@ static int make_states(struct grappa_context *c, uint32_t n_seqs, uint32_t n_cop
 struct grappa_context *grappa_context_new(struct grappa_model *m, const struct grappa_context_params *params,
                                           struct grappa_err *err)
 {
-    return context_new(m, params, 0, err);
+    return context_new(m, params, &(struct context_extras){0}, err);
 }
 
 struct grappa_context *context_new(struct grappa_model *m, const struct grappa_context_params *params,
-                                   uint32_t n_copies, struct grappa_err *err)
+                                   const struct context_extras *extras, struct grappa_err *err)
 {
     struct err e = ERR_INIT;
     struct grappa_context_params p = params ? *params : (struct grappa_context_params){0};
@@ -189,12 +130,12 @@ struct grappa_context *context_new(struct grappa_model *m, const struct grappa_c
         err_set(&e, ERR_RANGE, "a model has one context at a time");
     else if (p.n_seq_max > MAX_SEQS)
         err_set(&e, ERR_RANGE, "%u sequences: at most %d", p.n_seq_max, MAX_SEQS);
-    if (e.code || choose_size(c, &p, n_copies, &e) < 0)
+    c->states.n_within = states_within(m);
+    if (e.code || context_make_kv(c, &p, extras, &e) < 0)
         goto failed;
     if (c->n_batch > c->n_ctx)
         c->n_batch = c->n_ctx;
-    if (make_kv(c, p.n_seq_max, &e) < 0 || make_states(c, p.n_seq_max, n_copies, &e) < 0 ||
-        make_host(c, &e) < 0 || bind_caches(c, &e) < 0)
+    if (make_states(c, p.n_seq_max, extras->n_copies, &e) < 0 || make_host(c, &e) < 0)
         goto failed;
     m->user = c;
     return c;
@@ -218,10 +159,13 @@ void grappa_context_free(struct grappa_context *c)
                    t->sin[0],
                    t->sin[1],
                    t->pos,
-                   t->past_lens,
                    t->subsequence_begins,
-                   t->block_indices,
-                   t->block_indices_begins,
+                   t->table[0].past_lens,
+                   t->table[0].block_indices,
+                   t->table[0].block_indices_begins,
+                   t->table[1].past_lens,
+                   t->table[1].block_indices,
+                   t->table[1].block_indices_begins,
                    t->out_rows,
                    c->row_of,
                    c->seq_tokens,
@@ -235,6 +179,7 @@ void grappa_context_free(struct grappa_context *c)
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
         free(all[i]);
     kv_release(&c->kv);
+    kv_release(&c->swa);
     states_release(&c->states);
     buf_release(&c->profile);
     free(c);
@@ -293,6 +238,27 @@ static int check_batch(struct grappa_context *c, const struct grappa_batch *b, s
 
 /* ---- one slice: tokens [first, first + n) of a batch ---- */
 
+static int bind_tables(struct grappa_context *c, int64_t n_seqs, struct err *err)
+{
+    static const char *const names[2][4] = {
+        {"past_lens", "block_indices", "block_indices_begins", "max_context_len"},
+        {"past_lens_swa", "block_indices_swa", "block_indices_begins_swa", "max_context_len_swa"}};
+    struct ov_program *p = c->m->program;
+    for (int i = 0; i < 2; i++) {
+        struct block_table *t = &c->host.table[i];
+        int64_t n_blocks = t->block_indices_begins[n_seqs], n_begins = n_seqs + 1;
+        bool used = i ? c->window > 0 : c->reads_all;
+        if ((used || (i == 0 && c->states.n_tables > 0)) &&
+            ov_bind(p, names[i][0], OV_ELEM_I32, 1, &n_seqs, t->past_lens, err) < 0)
+            return -1;
+        if (used && (ov_bind(p, names[i][1], OV_ELEM_I32, 1, &n_blocks, t->block_indices, err) < 0 ||
+                     ov_bind(p, names[i][2], OV_ELEM_I32, 1, &n_begins, t->block_indices_begins, err) < 0 ||
+                     ov_bind(p, names[i][3], OV_ELEM_I32, 0, &n_begins, &t->max_context_len, err) < 0))
+            return -1;
+    }
+    return 0;
+}
+
 static int bind_slice(struct grappa_context *c, int64_t rows, int64_t n_seqs, int64_t n_out, struct err *err)
 {
     struct host *t = &c->host;
@@ -314,16 +280,13 @@ static int bind_slice(struct grappa_context *c, int64_t rows, int64_t n_seqs, in
         if (ov_bind(p, "q_growth", OV_ELEM_F32, 2, (int64_t[]){rows, 1}, t->q_growth, err) < 0)
             return -1;
     }
-    bool attention = c->m->n_caches > 0, recurrent = c->states.n_tables > 0;
+    bool recurrent = c->states.n_tables > 0;
     const struct {
         const char *name;
         int32_t *data;
         int64_t n;
         bool used;
-    } lists[] = {{"past_lens", t->past_lens, n_seqs, true},
-                 {"subsequence_begins", t->subsequence_begins, n_seqs + 1, true},
-                 {"block_indices", t->block_indices, t->block_indices_begins[n_seqs], attention},
-                 {"block_indices_begins", t->block_indices_begins, n_seqs + 1, attention},
+    } lists[] = {{"subsequence_begins", t->subsequence_begins, n_seqs + 1, true},
                  {"state_indices", t->state_indices, t->state_begins[n_seqs], recurrent},
                  {"state_begins", t->state_begins, n_seqs + 1, recurrent},
                  {"state_interval", t->state_interval, n_seqs, recurrent},
@@ -335,7 +298,7 @@ static int bind_slice(struct grappa_context *c, int64_t rows, int64_t n_seqs, in
     int64_t dims[] = {rows, c->m->arch->h.n_embd};
     if (ov_bind(p, "embeddings", OV_ELEM_F32, 2, dims, t->embeddings, err) < 0)
         return -1;
-    return !attention ? 0 : ov_bind(p, "max_context_len", OV_ELEM_I32, 0, dims, &t->max_context_len, err);
+    return bind_tables(c, n_seqs, err);
 }
 
 /* One inference. In the first few the plugin packs the weights for the kinds of steps it meets. */
@@ -349,6 +312,24 @@ static int infer(struct grappa_model *m, struct err *err)
     int r = ov_infer(m->program, err);
     image_sweep_stop(&sweep);
     return r;
+}
+
+/* Room for a slice in the windows: what has fallen out of them goes. */
+static int move_windows(struct grappa_context *c, const struct grappa_batch *b, size_t first, size_t n,
+                        struct err *err)
+{
+    int64_t blocks = 0;
+    if (c->swa.n_seqs == 0)
+        return 0;
+    memset(c->seq_tokens, 0, (size_t)c->kv.n_seqs * sizeof *c->seq_tokens);
+    for (size_t i = 0; i < n; i++)
+        c->seq_tokens[context_seq_of(b, first + i)]++;
+    kv_slide(&c->swa);
+    for (int32_t s = 0; s < c->kv.n_seqs; s++)
+        blocks += kv_blocks_for(&c->swa, s, c->seq_tokens[s]);
+    return blocks <= c->swa.n_free
+               ? 0
+               : err_set(err, ERR_RANGE, "%d blocks for sliding windows are too few", c->swa.n_blocks);
 }
 
 static int run_slice(struct grappa_context *c, const struct grappa_batch *b, size_t first, size_t n,
@@ -407,8 +388,8 @@ static int run(struct grappa_context *c, const struct grappa_batch *b, struct er
         size_t size;
         n = b->n - first < c->n_batch ? b->n - first : c->n_batch;
         /* Asked again behind the step, for a file that was cut in it. */
-        if (gguf_changed(c->m->file.g, err) < 0 || run_slice(c, b, first, n, &n_out, err) < 0 ||
-            gguf_changed(c->m->file.g, err) < 0)
+        if (gguf_changed(c->m->file.g, err) < 0 || move_windows(c, b, first, n, err) < 0 ||
+            run_slice(c, b, first, n, &n_out, err) < 0 || gguf_changed(c->m->file.g, err) < 0)
             return -1;
         if (n_out == 0)
             continue;
@@ -430,6 +411,28 @@ static int run(struct grappa_context *c, const struct grappa_batch *b, struct er
     return 0;
 }
 
+/* The ends of pieces are worth coming back to; single tokens would only push them out. */
+static void commit(struct grappa_context *c)
+{
+    for (int32_t s = 0; s < c->kv.n_seqs; s++) {
+        c->keep[s] = c->kv.seqs[s].n_tokens - c->old_len[s] > 1 && c->guesses[s] == 0;
+        if (c->keep[s] && c->swa.n_seqs > c->kv.n_seqs)
+            kv_copy(&c->swa, s, s + c->kv.n_seqs);
+    }
+    states_commit(&c->states, c->keep, c->guesses);
+}
+
+/* A batch of several slices may have lost windows that its beginning had. */
+static void undo(struct grappa_context *c)
+{
+    states_undo(&c->states);
+    for (int32_t s = 0; s < c->kv.n_seqs; s++) {
+        if (c->old_len[s] < c->kv.seqs[s].n_tokens)
+            context_trim(c, s, grappa_seq_trim_point(c, s, c->old_len[s]));
+    }
+    c->n_logits = 0;
+}
+
 int grappa_decode(struct grappa_context *c, const struct grappa_batch *batch, struct grappa_err *err)
 {
     struct err e = ERR_INIT;
@@ -439,16 +442,10 @@ int grappa_decode(struct grappa_context *c, const struct grappa_batch *batch, st
         c->old_len[s] = c->kv.seqs[s].n_tokens;
     states_begin(&c->states);
     if (run(c, batch, &e) == 0) {
-        /* A long piece is worth coming back to; single tokens would only push such pieces out. */
-        for (int32_t s = 0; s < c->kv.n_seqs; s++)
-            c->keep[s] = c->kv.seqs[s].n_tokens - c->old_len[s] > 1 && c->guesses[s] == 0;
-        states_commit(&c->states, c->keep, c->guesses);
+        commit(c);
         return 0;
     }
-    states_undo(&c->states);
-    for (int32_t s = 0; s < c->kv.n_seqs; s++)
-        kv_trim(&c->kv, s, c->old_len[s]);
-    c->n_logits = 0;
+    undo(c);
     return engine_fail(err, &e);
 }
 
@@ -490,24 +487,45 @@ int grappa_seq_trim(struct grappa_context *c, int32_t seq, int32_t n, struct gra
                 c->kv.seqs[seq].n_tokens, n);
         return engine_fail(err, &e);
     }
-    int32_t point = states_trim_point(&c->states, seq, n);
+    int32_t point = grappa_seq_trim_point(c, seq, n);
     if (point != n) {
-        err_set(
-            &e, ERR_RANGE,
-            "sequence %d can be cut to %d tokens, not to %d: recurrent layers keep no state of every length",
-            seq, point, n);
+        err_set(&e, ERR_RANGE, "sequence %d can be cut to %d tokens, not to %d: %s", seq, point, n,
+                states_trim_point(&c->states, seq, n) != n ? "recurrent layers keep no state of every length"
+                                                           : "what lies behind sliding windows is gone");
         return engine_fail(err, &e);
     }
+    context_trim(c, seq, n);
+    return 0;
+}
+
+void context_trim(struct grappa_context *c, int32_t seq, int32_t n)
+{
+    int32_t kept = seq + c->kv.n_seqs;
     kv_trim(&c->kv, seq, n);
     states_trim(&c->states, seq, n);
-    return 0;
+    if (c->swa.n_seqs == 0)
+        return;
+    bool remembers = kept < c->swa.n_seqs && kv_trim_point(&c->swa, kept, n) == n;
+    if (kv_trim_point(&c->swa, seq, n) != n && remembers)
+        kv_copy(&c->swa, kept, seq);
+    kv_trim(&c->swa, seq, n);
+    if (kept < c->swa.n_seqs)
+        kv_trim(&c->swa, kept, kv_trim_point(&c->swa, kept, n));
 }
 
 int32_t grappa_seq_trim_point(const struct grappa_context *c, int32_t seq, int32_t n)
 {
-    int32_t len = grappa_seq_len(c, seq);
+    int32_t len = grappa_seq_len(c, seq), kept = seq + c->kv.n_seqs;
     n = n < len ? n : len;
-    return n <= 0 ? 0 : states_trim_point(&c->states, seq, n);
+    if (n <= 0)
+        return 0;
+    n = states_trim_point(&c->states, seq, n);
+    if (c->swa.n_seqs == 0 || kv_trim_point(&c->swa, seq, n) == n)
+        return n;
+    if (kept >= c->swa.n_seqs)
+        return 0;
+    n = states_trim_point(&c->states, seq, kv_trim_point(&c->swa, kept, n));
+    return kv_trim_point(&c->swa, kept, n) == n ? n : 0;
 }
 
 int grappa_seq_copy(struct grappa_context *c, int32_t src, int32_t dst, struct grappa_err *err)
@@ -517,6 +535,8 @@ int grappa_seq_copy(struct grappa_context *c, int32_t src, int32_t dst, struct g
         return engine_fail(err, &e);
     kv_copy(&c->kv, src, dst);
     states_copy(&c->states, src, dst);
+    for (int32_t first = 0; first < c->swa.n_seqs; first += c->kv.n_seqs)
+        kv_copy(&c->swa, src + first, dst + first);
     return 0;
 }
 

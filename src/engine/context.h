@@ -7,14 +7,20 @@
 
 enum { CONTEXT_GUESSES = 64 }; /* of all sequences in a batch */
 
+/* What attention layers of a kind read: where each sequence of a slice begins, and its blocks. */
+struct block_table {
+    int32_t *past_lens, *block_indices, *block_indices_begins;
+    int32_t max_context_len;
+};
+
 /* Host memory of the graph's inputs for one slice. */
 struct host {
     float *embeddings;      /* [n_batch, n_embd] */
     float *cos[2], *sin[2]; /* [n_batch, n_rot] */
     float *q_growth;        /* [n_batch] */
     int32_t *pos;           /* [n_batch] */
-    int32_t *past_lens, *subsequence_begins, *block_indices, *block_indices_begins;
-    int32_t max_context_len;
+    int32_t *subsequence_begins;
+    struct block_table table[2];                            /* of layers without and with a window */
     int32_t *out_rows;                                      /* [n_batch] */
     int32_t *state_indices, *state_begins, *state_interval; /* of recurrent models */
 };
@@ -22,6 +28,13 @@ struct host {
 struct grappa_context {
     struct grappa_model *m;
     struct kv kv;
+    /* Layers with a sliding window, whose blocks are let go; no sequences: they are in `kv` with the others.
+     * As large as all sequences can need at once, so that only what others hold of it ever has to give way.
+     * There may be twice the sequences of kv: then the second half remembers, for each, the end of the last
+     * batch of more than one token. */
+    struct kv swa;
+    int32_t window; /* of the layers that have one; 0: none has */
+    bool reads_all; /* there are layers without */
     struct states states;
     uint32_t n_ctx, n_batch;
     struct host host;
@@ -39,8 +52,8 @@ struct grappa_context {
     size_t logits_own_size;
     struct buf profile;
     double infer_s; /* spent inside inferences */
-    /* Where so many free blocks may come from; NULL: nowhere. */
-    bool (*make_room)(void *user, int32_t n_blocks);
+    /* Where so many free blocks of both pools may come from; NULL: nowhere. */
+    bool (*make_room)(void *user, int32_t n_blocks, int32_t n_swa);
     void *make_room_user;
 };
 
@@ -49,12 +62,24 @@ static inline int32_t context_seq_of(const struct grappa_batch *b, size_t i)
     return b->seq_id ? b->seq_id[i] : 0;
 }
 
-/* As grappa_context_new; the last n_copies sequences never take part in a step, they only hold copies of
- * others. */
+struct context_extras { /* for who schedules by himself; all-zero: nothing */
+    uint32_t n_copies;  /* the last sequences never take part in a step, they only hold copies of others */
+    bool forgets;       /* sequences need not remember their windows at the ends of batches … */
+    uint32_t n_windows; /* … but others hold blocks of so many tokens */
+};
+/* As grappa_context_new. */
 struct grappa_context *context_new(struct grappa_model *m, const struct grappa_context_params *params,
-                                   uint32_t n_copies, struct grappa_err *err);
+                                   const struct context_extras *extras, struct grappa_err *err);
 /* Bytes of the states of one sequence; 0: the model isn't recurrent. */
 uint64_t context_state_bytes(const struct grappa_model *m);
+
+/* Cuts a sequence back to n tokens, one of the lengths it can be cut to. */
+void context_trim(struct grappa_context *c, int32_t seq, int32_t n);
+
+/* ---- room.c ---- */
+/* Chooses n_ctx and the sizes of the pools; makes and binds them. */
+int context_make_kv(struct grappa_context *c, const struct grappa_context_params *p,
+                    const struct context_extras *extras, struct err *err);
 
 /* ---- layout.c ---- */
 /* For tokens [first, first + n) of a batch: gives each its row, grouped by sequence, and fills what depends

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 
 enum { DEFAULT_BATCH = 512, DEFAULT_SLOTS = 4, DEFAULT_QUEUE = 1024, CTX_PAD = 256, DRAFT_ROOM = GUESS_MAX };
+enum { DEFAULT_SWA_CACHE = 4096 };
 
 /* ---- the thread ---- */
 
@@ -167,6 +168,7 @@ static void fill_defaults(struct grappa_engine_params *p)
     p->n_batch = p->n_batch ? p->n_batch : DEFAULT_BATCH;
     p->n_slots = p->n_slots ? p->n_slots : DEFAULT_SLOTS;
     p->n_queue = p->n_queue ? p->n_queue : DEFAULT_QUEUE;
+    p->swa_cache = p->swa_cache ? p->swa_cache : DEFAULT_SWA_CACHE;
     if (p->n_batch < p->n_slots)
         p->n_batch = p->n_slots;
     if (p->kv_split && p->n_ctx)
@@ -222,19 +224,24 @@ struct grappa_engine *grappa_engine_new(struct grappa_model *m, const struct gra
     pthread_cond_init(&e->work, NULL);
     pthread_cond_init(&e->answered, NULL);
     uint32_t copies = e->params.no_prefix_cache ? 0 : recall_copies(m, e->params.n_slots);
+    bool caches = !e->params.no_prefix_cache && !e->params.embeddings && m->arch->n_states == 0;
     e->ctx = context_new(m,
                          &(struct grappa_context_params){.n_ctx = e->params.n_ctx,
                                                          .n_batch = e->params.n_batch,
                                                          .n_seq_max = e->params.n_slots + copies,
-                                                         .kv_memory = e->params.kv_memory},
-                         copies, err);
+                                                         .kv_memory = e->params.kv_memory,
+                                                         .swa_full = e->params.swa_full},
+                         &(struct context_extras){.n_copies = copies,
+                                                  .forgets = caches || copies > 0 || e->params.embeddings,
+                                                  .n_windows = caches ? e->params.swa_cache : 0},
+                         err);
     if (!e->ctx) {
         grappa_engine_free(e);
         return NULL;
     }
     choose_slot_size(e);
     make_slots(e);
-    prefix_init(&e->prefix, &e->ctx->kv);
+    prefix_init(&e->prefix, &e->ctx->kv, &e->ctx->swa);
     prepare_init(&e->prepare, e->n_slots);
     recall_init(&e->recall, e->n_slots, (int32_t)copies);
     if (speculate_init(e, err) < 0) {
@@ -250,8 +257,8 @@ struct grappa_engine *grappa_engine_new(struct grappa_model *m, const struct gra
         grappa_engine_free(e);
         return NULL;
     }
-    log_info("%d slots of %u positions, %d blocks of %d tokens", e->n_slots, e->n_ctx_slot,
-             e->ctx->kv.n_blocks, e->ctx->kv.block_size);
+    log_info("%d slots of %u positions, %d blocks of %d tokens, %d for sliding windows", e->n_slots,
+             e->n_ctx_slot, e->ctx->kv.n_blocks, e->ctx->kv.block_size, e->ctx->swa.n_blocks);
     return e;
 }
 

@@ -1,4 +1,4 @@
-/* The block pool: a free list, reference counts, and copy on write. */
+/* The block pool: a free list, reference counts, copy on write, and windows. */
 #include "engine/kv.h"
 
 #include "base/mem.h"
@@ -8,12 +8,16 @@
 #include <string.h>
 #include <sys/mman.h>
 
-int kv_init(struct kv *kv, int32_t block_size, int32_t n_blocks, int32_t n_seqs, const size_t *block_bytes,
-            size_t n_tensors, struct err *err)
+int kv_init(struct kv *kv, const struct kv_shape *shape, const size_t *block_bytes, size_t n_tensors,
+            struct err *err)
 {
-    *kv = (struct kv){.block_size = block_size,
+    int32_t n_blocks = shape->n_blocks, n_seqs = shape->n_seqs;
+    size_t seq_blocks = (size_t)(shape->seq_blocks ? shape->seq_blocks : n_blocks);
+    *kv = (struct kv){.block_size = shape->block_size,
                       .n_blocks = n_blocks,
                       .n_free = n_blocks,
+                      .window = shape->window,
+                      .slack = shape->slack,
                       .n_seqs = n_seqs,
                       .n_tensors = n_tensors};
     kv->free_list = xcalloc((size_t)n_blocks, sizeof *kv->free_list);
@@ -23,7 +27,7 @@ int kv_init(struct kv *kv, int32_t block_size, int32_t n_blocks, int32_t n_seqs,
     for (int32_t i = 0; i < n_blocks; i++)
         kv->free_list[i] = n_blocks - 1 - i; /* low numbers first */
     for (int32_t s = 0; s < n_seqs; s++)
-        kv->seqs[s].blocks = xcalloc((size_t)n_blocks, sizeof *kv->seqs[s].blocks);
+        kv->seqs[s].blocks = xcalloc(seq_blocks, sizeof *kv->seqs[s].blocks);
     for (size_t t = 0; t < n_tensors; t++) {
         size_t size;
         void *p = MAP_FAILED;
@@ -113,14 +117,48 @@ int kv_extend(struct kv *kv, int32_t seq, int32_t n)
     return 0;
 }
 
+/* ---- windows ---- */
+
+int32_t kv_first_read(int32_t window, int32_t block_size, int32_t past)
+{
+    return window == 0 || past < window ? 0 : (past - window + 1) / block_size;
+}
+
+int32_t kv_window_blocks(int32_t block_size, int32_t window, int32_t slack)
+{
+    return (window - 1 + slack + block_size - 1) / block_size + 1;
+}
+
+void kv_slide(struct kv *kv)
+{
+    for (int32_t i = 0; kv->window > 0 && i < kv->n_seqs; i++) {
+        struct kv_seq *s = &kv->seqs[i];
+        int32_t first = kv_first_read(kv->window, kv->block_size, s->n_tokens - kv->slack);
+        for (; s->first < first; s->first++)
+            kv_give(kv, s->blocks[s->first]);
+    }
+}
+
+/* ---- cutting and sharing ---- */
+
+int32_t kv_trim_point(const struct kv *kv, int32_t seq, int32_t n)
+{
+    const struct kv_seq *s = &kv->seqs[seq];
+    if (n >= s->n_tokens)
+        return s->n_tokens;
+    return kv_first_read(kv->window, kv->block_size, n) >= s->first ? n : 0;
+}
+
 void kv_trim(struct kv *kv, int32_t seq, int32_t n_tokens)
 {
     struct kv_seq *s = &kv->seqs[seq];
     if (n_tokens >= s->n_tokens)
         return;
     s->n_tokens = n_tokens;
-    while ((s->n_blocks - 1) * kv->block_size >= n_tokens && s->n_blocks > 0)
+    while (s->n_blocks > s->first && (s->n_blocks - 1) * kv->block_size >= n_tokens)
         kv_give(kv, s->blocks[--s->n_blocks]);
+    if (n_tokens == 0)
+        s->first = s->n_blocks = 0;
 }
 
 void kv_copy(struct kv *kv, int32_t src, int32_t dst)
@@ -129,20 +167,18 @@ void kv_copy(struct kv *kv, int32_t src, int32_t dst)
         return;
     kv_trim(kv, dst, 0);
     struct kv_seq *from = &kv->seqs[src], *to = &kv->seqs[dst];
+    kv_adopt(kv, dst, from->blocks, from->first, from->n_blocks);
     to->n_tokens = from->n_tokens;
-    to->n_blocks = from->n_blocks;
-    memcpy(to->blocks, from->blocks, (size_t)from->n_blocks * sizeof *from->blocks);
-    for (int32_t i = 0; i < to->n_blocks; i++)
-        kv->refs[to->blocks[i]]++;
 }
 
-void kv_adopt(struct kv *kv, int32_t seq, const int32_t *blocks, int32_t n)
+void kv_adopt(struct kv *kv, int32_t seq, const int32_t *blocks, int32_t first, int32_t n)
 {
     struct kv_seq *s = &kv->seqs[seq];
-    for (int32_t i = 0; i < n; i++) {
+    for (int32_t i = first; i < n; i++) {
         s->blocks[i] = blocks[i];
         kv_hold(kv, blocks[i]);
     }
+    s->first = first;
     s->n_blocks = n;
     s->n_tokens = n * kv->block_size;
 }

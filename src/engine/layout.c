@@ -26,18 +26,48 @@ static bool apart(const struct grappa_context *c, int32_t seq)
 }
 
 struct parts { /* of a slice: what attention takes for sequences */
-    int32_t n, rows, blocks, states;
+    int32_t n, rows, blocks[2], states;
     int32_t more; /* than there are sequences */
 };
 
-static void begin_part(struct host *t, struct parts *p, int32_t past, const int32_t *blocks, int32_t n_blocks)
+/* Blocks of a sequence that tokens with so many before them read, up to n_tokens. What a window has no need
+ * of is left out even where it is still there: sums then depend on nothing but the position. */
+static void put_blocks(struct block_table *t, const struct kv *kv, int32_t s, int32_t window,
+                       const struct parts *p, int32_t *blocks, int32_t past, int32_t n_tokens)
 {
-    t->past_lens[p->n] = past;
+    int32_t first = kv_first_read(window, kv->block_size, past), gone = first * kv->block_size;
+    int32_t n = (n_tokens + kv->block_size - 1) / kv->block_size - first;
+    t->past_lens[p->n] = past - gone;
+    t->block_indices_begins[p->n] = *blocks;
+    memcpy(t->block_indices + *blocks, kv->seqs[s].blocks + first, (size_t)n * sizeof *t->block_indices);
+    *blocks += n;
+    if (n_tokens - gone > t->max_context_len)
+        t->max_context_len = n_tokens - gone;
+}
+
+static void begin_part(struct grappa_context *c, struct parts *p, int32_t s, int32_t past, int32_t n_tokens)
+{
+    struct host *t = &c->host;
     t->subsequence_begins[p->n] = p->rows;
-    t->block_indices_begins[p->n] = p->blocks;
-    memcpy(t->block_indices + p->blocks, blocks, (size_t)n_blocks * sizeof *blocks);
-    p->blocks += n_blocks;
+    put_blocks(&t->table[0], &c->kv, s, 0, p, &p->blocks[0], past, n_tokens);
+    if (c->window)
+        put_blocks(&t->table[1], c->swa.n_seqs ? &c->swa : &c->kv, s, c->window, p, &p->blocks[1], past,
+                   n_tokens);
     p->n++;
+}
+
+/* Behind the last part; `empty`: with one of no tokens. */
+static void end_parts(struct grappa_context *c, struct parts *p, bool empty)
+{
+    struct host *t = &c->host;
+    for (int32_t end = p->n + empty; p->n <= end; p->n++) {
+        t->subsequence_begins[p->n] = p->rows;
+        for (int i = 0; i < 2; i++) {
+            t->table[i].past_lens[p->n] = 0;
+            t->table[i].block_indices_begins[p->n] = p->blocks[i];
+        }
+    }
+    p->n--;
 }
 
 /* The slots of a sequence's states: with guesses a state after each token, to come back to. */
@@ -54,22 +84,21 @@ static void begin_states(struct grappa_context *c, struct parts *p, int32_t s, i
 static void lay_out_sequence(struct grappa_context *c, struct parts *p, int32_t s, int32_t count)
 {
     struct host *t = &c->host;
-    const struct kv_seq *seq = &c->kv.seqs[s];
-    int32_t past = seq->n_tokens, size = c->kv.block_size;
+    int32_t past = c->kv.seqs[s].n_tokens;
     kv_extend(&c->kv, s, count);
+    if (c->swa.n_seqs)
+        kv_extend(&c->swa, s, count);
     if (c->states.n_tables > 0)
         begin_states(c, p, s, count);
     bool each = apart(c, s) && p->more + count - 1 <= CONTEXT_GUESSES;
     p->more += each ? count - 1 : 0;
     if (!each)
-        begin_part(t, p, past, seq->blocks, seq->n_blocks);
+        begin_part(c, p, s, past, past + count);
     for (int32_t i = 0; i < count; i++) {
         if (each)
-            begin_part(t, p, past + i, seq->blocks, (past + i + size) / size);
+            begin_part(c, p, s, past + i, past + i + 1);
         t->pos[p->rows++] = past + i;
     }
-    if (seq->n_tokens > t->max_context_len)
-        t->max_context_len = seq->n_tokens;
 }
 
 int32_t context_lay_out(struct grappa_context *c, const struct grappa_batch *b, size_t first, size_t n)
@@ -79,7 +108,7 @@ int32_t context_lay_out(struct grappa_context *c, const struct grappa_batch *b, 
     memset(c->seq_tokens, 0, (size_t)c->kv.n_seqs * sizeof *c->seq_tokens);
     for (size_t i = 0; i < n; i++)
         c->seq_tokens[context_seq_of(b, first + i)]++;
-    t->max_context_len = 0;
+    t->table[0].max_context_len = t->table[1].max_context_len = 0;
     for (int32_t s = 0; s < c->kv.n_seqs; s++) {
         int32_t count = c->seq_tokens[s];
         if (count == 0)
@@ -87,14 +116,8 @@ int32_t context_lay_out(struct grappa_context *c, const struct grappa_batch *b, 
         c->seq_tokens[s] = p.rows; /* from here on: the next row of this sequence */
         lay_out_sequence(c, &p, s, count);
     }
-    t->subsequence_begins[p.n] = p.rows;
-    t->block_indices_begins[p.n] = p.blocks;
-    if (p.rows == 1 && t->past_lens[0] <= ALIKE_MAX && c->states.n_tables == 0 && c->m->arch->cache_type) {
-        p.n++;
-        t->past_lens[1] = 0;
-        t->subsequence_begins[2] = p.rows;
-        t->block_indices_begins[2] = p.blocks;
-    }
+    end_parts(c, &p,
+              p.rows == 1 && t->pos[0] <= ALIKE_MAX && c->states.n_tables == 0 && c->m->arch->cache_type);
     for (size_t i = 0; i < n; i++)
         c->row_of[i] = c->seq_tokens[context_seq_of(b, first + i)]++;
     return p.n;

@@ -7,15 +7,18 @@
 #include <string.h>
 #include <sys/random.h>
 
-void prefix_init(struct prefix *p, struct kv *kv)
+void prefix_init(struct prefix *p, struct kv *kv, struct kv *swa)
 {
-    *p = (struct prefix){.kv = kv, .oldest = -1, .newest = -1, .n_buckets = 64};
+    *p = (struct prefix){.kv = kv, .swa = swa, .oldest = -1, .newest = -1, .n_buckets = 64};
     size_t n = (size_t)kv->n_blocks;
     while (p->n_buckets < n)
         p->n_buckets *= 2;
     p->nodes = xcalloc(n, sizeof *p->nodes);
     p->tokens = xcalloc(n * (size_t)kv->block_size, sizeof *p->tokens);
     p->buckets = xcalloc(p->n_buckets, sizeof *p->buckets);
+    p->swa_node = xcalloc((size_t)swa->n_blocks + 1, sizeof *p->swa_node);
+    for (int32_t i = 0; i < swa->n_blocks; i++)
+        p->swa_node[i] = -1;
     for (size_t i = 0; i < n; i++)
         p->nodes[i].parent = PREFIX_NONE;
     for (uint32_t i = 0; i < p->n_buckets; i++)
@@ -29,6 +32,7 @@ void prefix_release(struct prefix *p)
     free(p->nodes);
     free(p->tokens);
     free(p->buckets);
+    free(p->swa_node);
     *p = (struct prefix){0};
 }
 
@@ -82,10 +86,91 @@ static void link_newest(struct prefix *p, int32_t b)
 /* A chain is in use: its end is used before its beginning, so that a parent is never older than a child. */
 static void touch_chain(struct prefix *p, const int32_t *blocks, int32_t n)
 {
+    p->clock++;
     for (int32_t i = n - 1; i >= 0; i--) {
         unlink_node(p, blocks[i]);
         link_newest(p, blocks[i]);
+        p->nodes[blocks[i]].used = p->clock;
     }
+}
+
+/* ---- blocks of the windows ---- */
+
+static int32_t first_read(const struct prefix *p, int32_t n)
+{
+    return kv_first_read(p->swa->window, p->kv->block_size, n * p->kv->block_size);
+}
+
+/* The most of these n blocks whose window is there. */
+static int32_t usable(const struct prefix *p, const int32_t *blocks, int32_t n)
+{
+    int32_t there = n; /* from here on, up to n */
+    if (p->swa->n_seqs == 0)
+        return n;
+    while (n > 0) {
+        while (there > first_read(p, n) && p->nodes[blocks[there - 1]].swa >= 0)
+            there--;
+        if (there <= first_read(p, n))
+            return n;
+        n = there - 1; /* the block before is missing: no end that reads it */
+        there = n;
+    }
+    return 0;
+}
+
+/* The window before the end of n blocks of a chain is worth keeping. */
+static void keep_window(struct prefix *p, const int32_t *blocks, int32_t n)
+{
+    for (int32_t i = first_read(p, n); p->swa->n_seqs && i < n; i++)
+        p->nodes[blocks[i]].kept = p->nodes[blocks[i]].swa >= 0;
+}
+
+/* The i-th block of a sequence and the one of the tree are of the same tokens: one gets the other's. */
+static void share_swa(struct prefix *p, int32_t seq, int32_t i)
+{
+    if (p->swa->n_seqs == 0 || i < p->swa->seqs[seq].first)
+        return;
+    int32_t node = p->kv->seqs[seq].blocks[i], b = p->swa->seqs[seq].blocks[i];
+    struct prefix_node *n = &p->nodes[node];
+    if (n->swa >= 0) {
+        kv_replace(p->swa, seq, i, n->swa);
+        return;
+    }
+    n->swa = b;
+    p->swa_node[b] = node;
+    kv_hold(p->swa, b);
+}
+
+static void drop_swa(struct prefix *p, int32_t node)
+{
+    struct prefix_node *n = &p->nodes[node];
+    if (n->swa < 0)
+        return;
+    p->swa_node[n->swa] = -1;
+    kv_give(p->swa, n->swa);
+    n->swa = -1;
+    n->kept = false;
+}
+
+/* Goes before another: not worth keeping, not used for longer, or further from the beginning. */
+static bool goes_before(const struct prefix_node *a, const struct prefix_node *b)
+{
+    if (a->kept != b->kept)
+        return b->kept;
+    return a->used != b->used ? a->used < b->used : a->depth > b->depth;
+}
+
+bool prefix_evict_swa(struct prefix *p)
+{
+    int32_t best = -1;
+    for (int32_t i = 0; i < p->swa->n_blocks; i++) {
+        int32_t node = p->swa_node[i];
+        if (node >= 0 && p->swa->refs[i] == 1 && (best < 0 || goes_before(&p->nodes[node], &p->nodes[best])))
+            best = node;
+    }
+    if (best >= 0)
+        drop_swa(p, best);
+    return best >= 0;
 }
 
 /* ---- in and out ---- */
@@ -99,15 +184,34 @@ int32_t prefix_match(struct prefix *p, const int32_t *tokens, int32_t n, int32_t
             break;
         blocks[found] = parent = b;
     }
-    if (touch)
+    found = usable(p, blocks, found);
+    if (touch) {
         touch_chain(p, blocks, found);
+        keep_window(p, blocks, found);
+    }
     return found;
+}
+
+void prefix_adopt(struct prefix *p, int32_t seq, const int32_t *blocks, int32_t n)
+{
+    kv_adopt(p->kv, seq, blocks, 0, n);
+    if (p->swa->n_seqs == 0)
+        return;
+    struct kv_seq *s = &p->swa->seqs[seq];
+    int32_t size = p->kv->block_size, first = n;
+    int32_t least = kv_first_read(p->swa->window, size, n * size - p->swa->slack);
+    while (first > least && p->nodes[blocks[first - 1]].swa >= 0)
+        first--;
+    for (int32_t i = first; i < n; i++)
+        s->blocks[i] = p->nodes[blocks[i]].swa;
+    kv_adopt(p->swa, seq, s->blocks, first, n);
 }
 
 static void insert(struct prefix *p, int32_t b, int32_t parent, const int32_t *tokens)
 {
     int32_t *head = bucket(p, parent, tokens);
-    p->nodes[b] = (struct prefix_node){.parent = parent, .next = *head};
+    p->nodes[b] = (struct prefix_node){
+        .parent = parent, .next = *head, .swa = -1, .depth = parent >= 0 ? p->nodes[parent].depth + 1 : 0};
     *head = b;
     memcpy(tokens_of(p, b), tokens, (size_t)p->kv->block_size * sizeof *tokens);
     link_newest(p, b);
@@ -117,12 +221,10 @@ static void insert(struct prefix *p, int32_t b, int32_t parent, const int32_t *t
     p->n++;
 }
 
-int32_t prefix_add(struct prefix *p, int32_t seq, const int32_t *tokens, int32_t done)
+int32_t prefix_add(struct prefix *p, int32_t seq, const int32_t *tokens, int32_t done, bool end)
 {
     const struct kv_seq *s = &p->kv->seqs[seq];
     int32_t size = p->kv->block_size, full = s->n_tokens / size;
-    if (done >= full)
-        return full;
     for (int32_t i = done; i < full; i++) {
         int32_t parent = i ? s->blocks[i - 1] : PREFIX_ROOT;
         const int32_t *t = tokens + (size_t)i * (size_t)size;
@@ -131,8 +233,14 @@ int32_t prefix_add(struct prefix *p, int32_t seq, const int32_t *tokens, int32_t
             kv_replace(p->kv, seq, i, same);
         else if (same < 0)
             insert(p, s->blocks[i], parent, t);
+        share_swa(p, seq, i);
+        if (same < 0 && parent >= 0 && p->nodes[parent].n_children > 1) /* another went on from here */
+            keep_window(p, s->blocks, i);
     }
-    touch_chain(p, s->blocks, full);
+    if (done < full)
+        touch_chain(p, s->blocks, full);
+    if (end)
+        keep_window(p, s->blocks, full);
     return full;
 }
 
@@ -143,6 +251,7 @@ static void drop(struct prefix *p, int32_t b)
     while (*at != b)
         at = &p->nodes[*at].next;
     *at = n->next;
+    drop_swa(p, b);
     unlink_node(p, b);
     if (n->parent >= 0)
         p->nodes[n->parent].n_children--;

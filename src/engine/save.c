@@ -2,8 +2,9 @@
  *
  * The file: a preamble laid out as llama.cpp's saved sequences are (magic, version, number of 32-bit words
  * that follow: either the tokens alone, or -1, a version, their number and they), for tools that look at the
- * tokens; then a header, the KV blocks (block by block, in each every cache's part), the states (each a
- * length and every table's part), and last an XXH3 checksum of the tokens and all that comes behind them.
+ * tokens; then a header, the KV blocks (block by block, in each every cache's part), those of sliding windows
+ * in the same way where they have a pool of their own, the states (each a length and every table's part), and
+ * last an XXH3 checksum of the tokens and all that comes behind them.
  * Numbers are as this machine has them; the magic tells a foreign order. It is written beside its place,
  * forced to the disk and renamed, so that whatever happens there is either the whole file or none, and what
  * is read back is what was written. */
@@ -24,15 +25,16 @@
 #include <xxhash.h>
 
 static const char magic[8] = "grappaSQ";
-enum { FORMAT = 2, PACKED = 1, BYTE_ORDER_MARK = 0x01020304, SAMPLE = 256 };
+enum { FORMAT = 3, PACKED = 1, BYTE_ORDER_MARK = 0x01020304, SAMPLE = 256 };
 
 struct head {
     char magic[8];
     uint32_t order, format;
     uint64_t model[2];  /* what file, see identity() */
     uint64_t layout[2]; /* how the caches lie */
-    uint32_t n_tokens, n_blocks, n_states, reserved;
-    uint64_t size; /* of the file from here on */
+    uint32_t n_tokens, n_blocks, n_states;
+    uint32_t n_swa; /* blocks of sliding windows, the last of the sequence */
+    uint64_t size;  /* of the file from here on */
 };
 
 /* What the file begins with. */
@@ -114,7 +116,8 @@ static void layout(const struct grappa_context *c, uint64_t out[2])
     XXH3_128bits_update(&h, &c->kv.block_size, sizeof c->kv.block_size);
     for (size_t i = 0; i < c->m->n_caches; i++) {
         const struct engine_cache *k = &c->m->caches[i];
-        int64_t dims[] = {k->port.elem, k->port.dims[1], k->port.dims[2], k->port.dims[3]};
+        int64_t dims[] = {k->port.elem, k->port.dims[1], k->port.dims[2], k->port.dims[3],
+                          c->swa.n_seqs && c->m->arch->caches[i / 2].swa};
         XXH3_128bits_update(&h, dims, sizeof dims);
     }
     for (size_t i = 0; i < c->states.n_tables; i++) {
@@ -124,16 +127,24 @@ static void layout(const struct grappa_context *c, uint64_t out[2])
     give_hash(&h, out);
 }
 
+static size_t block_bytes(const struct kv *kv)
+{
+    size_t bytes = 0;
+    for (size_t i = 0; i < kv->n_tensors; i++)
+        bytes += kv->tensors[i].block_bytes;
+    return bytes;
+}
+
 /* What a file with these counts takes from its header on; false on overflow. */
 static bool file_size(const struct grappa_context *c, const struct head *h, uint64_t *out)
 {
-    size_t block = 0, state = sizeof(int32_t), blocks, states, sum;
-    for (size_t i = 0; i < c->kv.n_tensors; i++)
-        block += c->kv.tensors[i].block_bytes;
+    size_t state = sizeof(int32_t), blocks, windows, states, sum;
     for (size_t i = 0; i < c->states.n_tables; i++)
         state += c->states.slot_bytes[i];
-    if (!mul_size(h->n_blocks, block, &blocks) || !mul_size(h->n_states, state, &states) ||
-        !add_size(blocks, states, &sum) || !add_size(sum, sizeof *h + sizeof(uint64_t), &sum))
+    if (!mul_size(h->n_blocks, block_bytes(&c->kv), &blocks) ||
+        !mul_size(h->n_swa, block_bytes(&c->swa), &windows) || !mul_size(h->n_states, state, &states) ||
+        !add_size(blocks, windows, &sum) || !add_size(sum, states, &sum) ||
+        !add_size(sum, sizeof *h + sizeof(uint64_t), &sum))
         return false;
     *out = sum;
     return true;
@@ -163,15 +174,23 @@ static void get(struct pipe *p, void *data, size_t n)
         XXH3_64bits_update(&p->sum, data, n);
 }
 
-static void all_blocks(struct grappa_context *c, int32_t seq, struct pipe *p,
+static void all_blocks(const struct kv *kv, int32_t seq, struct pipe *p,
                        void (*pass)(struct pipe *, void *, size_t))
 {
-    const struct kv_seq *s = &c->kv.seqs[seq];
-    for (int32_t b = 0; b < s->n_blocks; b++)
-        for (size_t t = 0; t < c->kv.n_tensors; t++) {
-            const struct kv_tensor *k = &c->kv.tensors[t];
+    const struct kv_seq *s = &kv->seqs[seq];
+    for (int32_t b = s->first; b < s->n_blocks; b++)
+        for (size_t t = 0; t < kv->n_tensors; t++) {
+            const struct kv_tensor *k = &kv->tensors[t];
             pass(p, k->data + (size_t)s->blocks[b] * k->block_bytes, k->block_bytes);
         }
+}
+
+static void both_pools(struct grappa_context *c, int32_t seq, struct pipe *p,
+                       void (*pass)(struct pipe *, void *, size_t))
+{
+    all_blocks(&c->kv, seq, p, pass);
+    if (c->swa.n_seqs)
+        all_blocks(&c->swa, seq, p, pass);
 }
 
 static void one_state(struct grappa_context *c, int32_t slot, struct pipe *p,
@@ -202,12 +221,14 @@ static int write_all(struct grappa_context *c, int32_t seq, const grappa_token *
                      uint64_t *bytes)
 {
     struct pipe p = {.f = fdopen(fd, "wb")};
-    const struct kv_seq *s = &c->kv.seqs[seq];
+    const struct kv_seq *s = &c->kv.seqs[seq], *w = c->swa.n_seqs ? &c->swa.seqs[seq] : NULL;
+    kv_slide(&c->swa);
     struct head h = {.order = BYTE_ORDER_MARK,
                      .format = FORMAT,
                      .n_tokens = (uint32_t)s->n_tokens,
                      .n_blocks = (uint32_t)s->n_blocks,
-                     .n_states = c->states.n_tables ? (uint32_t)c->states.seqs[seq].n_kept + 1 : 0};
+                     .n_states = c->states.n_tables ? (uint32_t)c->states.seqs[seq].n_kept + 1 : 0,
+                     .n_swa = w ? (uint32_t)(w->n_blocks - w->first) : 0};
     if (!p.f) {
         close(fd);
         return -1;
@@ -225,7 +246,7 @@ static int write_all(struct grappa_context *c, int32_t seq, const grappa_token *
     XXH3_64bits_reset(&p.sum);
     put(&p, tokens, (size_t)s->n_tokens * sizeof *tokens);
     put(&p, &h, sizeof h);
-    all_blocks(c, seq, &p, put_data);
+    both_pools(c, seq, &p, put_data);
     write_states(c, seq, &p);
     uint64_t sum = XXH3_64bits_digest(&p.sum);
     put(&p, &sum, sizeof sum);
@@ -277,6 +298,17 @@ int64_t grappa_seq_save(struct grappa_context *c, int32_t seq, const grappa_toke
 
 /* ---- reading ---- */
 
+/* No less than the next token reads, and no more than there is room for. */
+static bool windows_fit(const struct grappa_context *c, const struct head *h)
+{
+    const struct kv *kv = &c->swa;
+    if (kv->n_seqs == 0 || h->n_tokens > INT32_MAX)
+        return h->n_swa == 0;
+    int32_t first = kv_first_read(kv->window, kv->block_size, (int32_t)h->n_tokens);
+    return h->n_swa <= (uint32_t)kv_window_blocks(kv->block_size, kv->window, kv->slack) &&
+           h->n_swa <= h->n_blocks && h->n_blocks - h->n_swa <= (uint32_t)first;
+}
+
 static int check_head(const struct grappa_context *c, const struct head *h, uint64_t size, struct err *err)
 {
     uint64_t model[2], lies[2], wanted;
@@ -290,6 +322,8 @@ static int check_head(const struct grappa_context *c, const struct head *h, uint
     layout(c, lies);
     if (memcmp(lies, h->layout, sizeof lies) != 0)
         return err_set(err, ERR_FORMAT, "saved with other cache types");
+    if (!windows_fit(c, h))
+        return err_set(err, ERR_FORMAT, "broken: its sliding windows aren't whole");
     int32_t per_block = c->kv.block_size;
     if (h->n_tokens > (uint32_t)(INT32_MAX - per_block) ||
         h->n_blocks != (h->n_tokens + (uint32_t)per_block - 1) / (uint32_t)per_block ||
@@ -401,9 +435,14 @@ static int read_all(struct grappa_context *c, int32_t seq, const struct head *h,
         if (tokens[i] < 0 || (uint32_t)tokens[i] >= c->m->arch->h.n_vocab)
             return err_set(err, ERR_FORMAT, "broken: a token that the model doesn't have");
     }
-    if (kv_extend(&c->kv, seq, (int32_t)h->n_tokens) < 0)
+    int32_t n = (int32_t)h->n_tokens, gone = (int32_t)(h->n_blocks - h->n_swa), there = 0;
+    if (c->swa.n_seqs) {
+        kv_adopt(&c->swa, seq, NULL, gone, gone);
+        there = c->swa.seqs[seq].n_tokens;
+    }
+    if (kv_extend(&c->kv, seq, n) < 0 || (c->swa.n_seqs && kv_extend(&c->swa, seq, n - there) < 0))
         return err_set(err, ERR_RANGE, "the context of %u tokens is full", c->n_ctx);
-    all_blocks(c, seq, p, get);
+    both_pools(c, seq, p, get);
     if (read_states(c, seq, h, p, err) < 0)
         return -1;
     uint64_t computed = XXH3_64bits_digest(&p->sum), sum;
@@ -413,13 +452,23 @@ static int read_all(struct grappa_context *c, int32_t seq, const struct head *h,
     return 0;
 }
 
-/* Whether n blocks are there once the sequence has given back its own. */
-static bool room_for(const struct grappa_context *c, int32_t seq, int32_t n)
+/* Blocks that are free once the sequence has given back its own. */
+static int32_t free_without(const struct kv *kv, int32_t seq)
 {
-    const struct kv_seq *s = &c->kv.seqs[seq];
-    for (int32_t i = 0; i < s->n_blocks; i++)
-        n -= c->kv.refs[s->blocks[i]] == 1;
-    return n <= c->kv.n_free || (c->make_room && c->make_room(c->make_room_user, n));
+    int32_t n = kv->n_free;
+    for (int32_t i = kv->n_seqs ? kv->seqs[seq].first : 0; kv->n_seqs && i < kv->seqs[seq].n_blocks; i++)
+        n += kv->refs[kv->seqs[seq].blocks[i]] == 1;
+    return n;
+}
+
+static bool room_for(struct grappa_context *c, int32_t seq, int32_t n_blocks, int32_t n_swa)
+{
+    kv_slide(&c->swa);
+    n_blocks -= free_without(&c->kv, seq) - c->kv.n_free;
+    n_swa -= free_without(&c->swa, seq) - c->swa.n_free;
+    if (n_blocks <= c->kv.n_free && n_swa <= c->swa.n_free)
+        return true;
+    return c->make_room && c->make_room(c->make_room_user, n_blocks, n_swa);
 }
 
 static int restore(struct grappa_context *c, int32_t seq, struct pipe *p, grappa_token *tokens, size_t max,
@@ -437,13 +486,11 @@ static int restore(struct grappa_context *c, int32_t seq, struct pipe *p, grappa
         return -1;
     if (check_sum(p, h->size - sizeof *h, err) < 0)
         return -1;
-    if (!room_for(c, seq, (int32_t)h->n_blocks))
+    if (!room_for(c, seq, (int32_t)h->n_blocks, (int32_t)h->n_swa))
         return err_set(err, ERR_RANGE, "the context of %u tokens is full", c->n_ctx);
-    kv_trim(&c->kv, seq, 0);
-    states_trim(&c->states, seq, 0);
+    context_trim(c, seq, 0);
     if (read_all(c, seq, h, tokens, p, err) < 0) {
-        kv_trim(&c->kv, seq, 0);
-        states_trim(&c->states, seq, 0);
+        context_trim(c, seq, 0);
         return -1;
     }
     return 0;

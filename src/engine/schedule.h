@@ -159,8 +159,11 @@ bool slots_room_for(struct grappa_engine *e, const struct grappa_request *r);
 bool slots_make_room(struct grappa_engine *e, int32_t n, bool idle);
 /* Cuts its sequence back to n tokens, or to fewer where it can't be cut to so many. */
 void slots_trim(struct grappa_engine *e, struct slot *s, int32_t n);
-/* The cache of beginnings learns what the sequence holds. */
-void slots_register(struct grappa_engine *e, struct slot *s);
+/* The same for blocks of sliding windows. */
+bool slots_make_room_swa(struct grappa_engine *e, int32_t n);
+/* The cache of beginnings learns what the sequence holds, before its windows go on. `end`: a prompt or an
+ * answer ends here. */
+void slots_register(struct grappa_engine *e, struct slot *s, bool end);
 void slots_publish(struct grappa_engine *e);
 /* Runs the commands whose slots are free. */
 void slots_run_commands(struct grappa_engine *e);

@@ -73,7 +73,7 @@ static void copy_state(struct grappa_engine *e, struct slot *s, const struct rec
 static void adopt(struct grappa_engine *e, struct slot *s, int32_t n_blocks)
 {
     grappa_seq_trim(e->ctx, s->id, 0, NULL);
-    kv_adopt(&e->ctx->kv, s->id, e->blocks, n_blocks);
+    prefix_adopt(&e->prefix, s->id, e->blocks, n_blocks);
     s->n_registered = n_blocks;
     s->n_past = n_blocks * e->ctx->kv.block_size;
 }
@@ -98,7 +98,7 @@ static int32_t most_of(struct grappa_engine *e, const struct slot *s)
 static void cut_end(struct grappa_engine *e, struct slot *s)
 {
     int32_t most = s->n_tokens > STEP_LAST_ROWS ? s->n_tokens - STEP_LAST_ROWS : 0;
-    if (s->n_past < s->n_tokens && s->n_past > most && e->ctx->states.n_tables == 0)
+    if (s->n_past < s->n_tokens && s->n_past > most && grappa_seq_trim_point(e->ctx, s->id, most) == most)
         slots_trim(e, s, most);
 }
 
@@ -156,10 +156,10 @@ static void find_leader(struct grappa_engine *e, struct slot *s)
     }
 }
 
-void slots_register(struct grappa_engine *e, struct slot *s)
+void slots_register(struct grappa_engine *e, struct slot *s, bool end)
 {
     if (!e->params.no_prefix_cache && e->ctx->states.n_tables == 0 && !e->params.embeddings)
-        s->n_registered = prefix_add(&e->prefix, s->id, s->tokens, s->n_registered);
+        s->n_registered = prefix_add(&e->prefix, s->id, s->tokens, s->n_registered, end);
 }
 
 void slots_start(struct grappa_engine *e, struct slot *s, struct grappa_request *r)
@@ -266,15 +266,26 @@ bool slots_make_room(struct grappa_engine *e, int32_t n, bool idle)
     return true;
 }
 
+/* Sequences have room of their own there, so giving up cached ones is always enough. */
+bool slots_make_room_swa(struct grappa_engine *e, int32_t n)
+{
+    while (e->ctx->swa.n_free < n) {
+        if (!prefix_evict_swa(&e->prefix))
+            return false;
+    }
+    return true;
+}
+
 /* ---- what others see ---- */
 
-static int32_t held_by_slots(struct grappa_engine *e)
+static int32_t held_by_slots(struct grappa_engine *e, const struct kv *kv)
 {
-    const struct kv *kv = &e->ctx->kv;
     int32_t n = 0;
     memset(e->mark, 0, (size_t)kv->n_blocks);
-    for (int32_t i = 0; i < e->n_slots; i++)
-        mark_blocks(e, kv->seqs[i].blocks, kv->seqs[i].n_blocks, &n);
+    for (int32_t i = 0; i < e->n_slots && kv->n_seqs > 0; i++) {
+        const struct kv_seq *s = &kv->seqs[i];
+        mark_blocks(e, s->blocks + s->first, s->n_blocks - s->first, &n);
+    }
     return n;
 }
 
@@ -304,7 +315,10 @@ void slots_publish(struct grappa_engine *e)
         t->n_running += e->slots[i].r != NULL;
     t->n_blocks = e->ctx->kv.n_blocks;
     t->n_blocks_used = e->ctx->kv.n_blocks - e->ctx->kv.n_free;
-    t->n_blocks_cached = t->n_blocks_used - held_by_slots(e);
+    t->n_blocks_cached = t->n_blocks_used - held_by_slots(e, &e->ctx->kv);
+    t->n_swa_blocks = e->ctx->swa.n_blocks;
+    t->n_swa_blocks_used = e->ctx->swa.n_blocks - e->ctx->swa.n_free;
+    t->n_swa_blocks_cached = t->n_swa_blocks_used - held_by_slots(e, &e->ctx->swa);
     pthread_mutex_lock(&e->lock);
     t->n_requests = e->n_requests;
     t->n_waiting = (int32_t)e->n_waiting;
@@ -355,9 +369,9 @@ static int64_t erase(struct grappa_engine *e, struct slot *s)
     return held;
 }
 
-static bool make_room(void *user, int32_t n_blocks)
+static bool make_room(void *user, int32_t n_blocks, int32_t n_swa)
 {
-    return slots_make_room(user, n_blocks, false);
+    return slots_make_room(user, n_blocks, false) && slots_make_room_swa(user, n_swa);
 }
 
 /* The slot's own sequence stays where it is until the file is known to be good. */
@@ -374,7 +388,7 @@ static int64_t restore(struct grappa_engine *e, struct slot *s, struct command *
     }
     s->n_past = grappa_seq_len(e->ctx, s->id);
     s->n_registered = n >= 0 ? 0 : s->n_registered;
-    slots_register(e, s);
+    slots_register(e, s, true);
     free(tokens);
     return n;
 }

@@ -104,6 +104,7 @@ static void follow(struct draft *d, const struct slot *s)
         right++;
     x->held = right < x->held ? right : x->held;
     x->held = x->held < s->n_tokens ? x->held : s->n_tokens - 1;
+    x->held = grappa_seq_trim_point(d->ctx, s->id, x->held);
     grappa_seq_trim(d->ctx, s->id, x->held, NULL);
 }
 

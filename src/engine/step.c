@@ -252,7 +252,7 @@ static bool add_token(struct grappa_engine *e, struct slot *s, grappa_token t, c
     if (finish == GRAPPA_FINISH_NONE)
         return true;
     slots_trim(e, s, s->n_past < s->n_tokens - 1 ? s->n_past : s->n_tokens - 1);
-    slots_register(e, s);
+    slots_register(e, s, true);
     step_end(e, s, finish, stop_text, NULL);
     return false;
 }
@@ -339,20 +339,20 @@ static void finish_part(struct grappa_engine *e, struct slot *s, int32_t row)
             recall_end(e, s, grappa_logits(e->ctx, row));
         }
         if (!output_progress(r, s->id, s->n_past)) {
-            slots_register(e, s);
+            slots_register(e, s, false);
             step_end(e, s, GRAPPA_FINISH_CANCEL, NULL, NULL);
             return;
         }
     }
     if (s->n_out > 0 && r->p.n_predict == 0) {
-        slots_register(e, s);
+        slots_register(e, s, true);
         step_end(e, s, GRAPPA_FINISH_LENGTH, NULL, NULL);
         return;
     }
     if (s->n_out > 0)
         write_rows(e, s, row);
     if (s->r == r)
-        slots_register(e, s);
+        slots_register(e, s, prompt && s->writing);
 }
 
 void step_resume(struct grappa_engine *e, struct slot *s)
@@ -397,6 +397,18 @@ static void begin(struct grappa_engine *e)
         e->slots[i].n_in = e->slots[i].share = 0;
 }
 
+/* What the step needs of their blocks. */
+static void move_windows(struct grappa_engine *e)
+{
+    int32_t blocks = 0;
+    if (e->ctx->swa.n_seqs == 0)
+        return;
+    kv_slide(&e->ctx->swa);
+    for (int32_t i = 0; i < e->step.n_parts; i++)
+        blocks += kv_blocks_for(&e->ctx->swa, e->step.parts[i]->id, e->step.parts[i]->n_in);
+    slots_make_room_swa(e, blocks);
+}
+
 static void compute(struct grappa_engine *e)
 {
     struct step *t = &e->step;
@@ -405,6 +417,7 @@ static void compute(struct grappa_engine *e)
         return;
     struct grappa_batch batch = {.n = (size_t)t->n, .token = t->token, .seq_id = t->seq, .logits = t->logits};
     prepare_start(&e->prepare, t);
+    move_windows(e);
     double before = e->ctx->infer_s;
     int status = grappa_decode(e->ctx, &batch, &err);
     prepare_wait(&e->prepare);

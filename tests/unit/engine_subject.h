@@ -18,7 +18,11 @@
 
 #define TINY SOURCE_DIR "/.models/tiny/"
 
-enum { N_CTX = 512, LENGTH = 100, SEQS = 4 };
+#ifndef SUBJECT_N_CTX
+#define SUBJECT_N_CTX 512
+#define SUBJECT_LENGTH 100
+#endif
+enum { N_CTX = SUBJECT_N_CTX, LENGTH = SUBJECT_LENGTH, SEQS = 4 };
 
 /* ---- models and contexts ---- */
 

@@ -1,7 +1,8 @@
 /* In the place of OpenVINO: programs whose logits are a hash of the tokens that the caches hold. What is
  * computed is nonsense, but it depends on every position of a sequence, read from the blocks and states that
  * the step names: one block that is given away, written twice or mixed up changes the text. The sanitizers
- * see all of it.
+ * see all of it. Layers with a sliding window hold the tokens once more, in blocks of their own; what they
+ * hold of the window must be what the others do.
  *
  * Defines what ov/ov.h declares, so that the linker takes nothing from that room. */
 #ifndef FAKE_OV_H
@@ -31,8 +32,10 @@ struct ov_program {
     size_t n_logits;
 };
 
-static int32_t fake_n_vocab;              /* set by the test before the first step */
-static int fake_fail_at = -1;             /* steps until one fails; -1: none does */
+static int32_t fake_n_vocab;                     /* set by the test before the first step */
+static int fake_fail_at = -1;                    /* steps until one fails; -1: none does */
+static int fake_full_cache, fake_swa_cache = -1; /* numbers of a layer of each kind; -1: there is none */
+static int32_t fake_window;
 static void (*fake_on_infer)(int n_rows); /* called before every step */
 
 static uint64_t fake_mix(uint64_t h, uint64_t w)
@@ -151,16 +154,40 @@ static int32_t *fake_ints(struct ov_program *p, const char *name)
     return in ? in->data : NULL;
 }
 
-/* Where the hash of the token at a position is. */
-static char *fake_place(struct ov_program *p, int32_t seq, int32_t pos)
+static struct fake_input *fake_cache(struct ov_program *p, int number)
 {
-    const int32_t *begins = fake_ints(p, "block_indices_begins"), *blocks = fake_ints(p, "block_indices");
-    struct fake_input *cache = fake_input(p, "key_cache.0");
+    char name[32];
+    snprintf(name, sizeof name, "key_cache.%d", number);
+    return number < 0 ? NULL : fake_input(p, name);
+}
+
+/* Where the hash of the token at a position is; with a window positions begin where its blocks do. */
+static char *fake_place(struct ov_program *p, bool swa, int32_t seq, int32_t pos)
+{
+    const int32_t *begins = fake_ints(p, swa ? "block_indices_begins_swa" : "block_indices_begins");
+    const int32_t *blocks = fake_ints(p, swa ? "block_indices_swa" : "block_indices");
+    struct fake_input *cache = fake_cache(p, swa ? fake_swa_cache : fake_full_cache);
+    if (pos < 0 || begins[seq] + pos / FAKE_BLOCK >= begins[seq + 1])
+        abort();
     int32_t block = blocks[begins[seq] + pos / FAKE_BLOCK];
-    if (block < 0 || block >= cache->dims[0] || begins[seq] + pos / FAKE_BLOCK >= begins[seq + 1])
+    if (block < 0 || block >= cache->dims[0])
         abort();
     size_t at = ((size_t)block * FAKE_BLOCK + (size_t)(pos % FAKE_BLOCK)) * FAKE_WIDTH;
     return (char *)((float *)cache->data + at);
+}
+
+/* A token goes into the layers with a window. Whether they show what the others hold. */
+static bool fake_window_is_right(struct ov_program *p, int32_t seq, int32_t pos, uint64_t token)
+{
+    int32_t past = fake_ints(p, "past_lens")[seq], gone = past - fake_ints(p, "past_lens_swa")[seq];
+    if (gone % FAKE_BLOCK != 0)
+        abort();
+    memcpy(fake_place(p, true, seq, pos - gone), &token, sizeof token);
+    for (int32_t i = pos >= fake_window ? pos - fake_window + 1 : 0; i <= pos; i++) {
+        if (memcmp(fake_place(p, true, seq, i - gone), fake_place(p, false, seq, i), sizeof token) != 0)
+            return false;
+    }
+    return true;
 }
 
 /* The state of a recurrent model: the hash of all tokens so far. */
@@ -180,23 +207,26 @@ static void fake_sequence(struct ov_program *p, int32_t seq, uint64_t *hashes)
     const int32_t *states = fake_ints(p, "state_indices"), *begins = fake_ints(p, "state_begins");
     bool each = states && fake_ints(p, "state_interval")[seq] == 1; /* a state after every token */
     const struct fake_input *embeddings = fake_input(p, "embeddings");
+    bool attention = fake_cache(p, fake_full_cache) != NULL;
     uint64_t all = 0, state = 0, t;
-    for (int32_t i = 0; fake_input(p, "key_cache.0") && i < past[seq]; i++) {
-        memcpy(&t, fake_place(p, seq, i), sizeof t);
+    for (int32_t i = 0; attention && i < past[seq]; i++) {
+        memcpy(&t, fake_place(p, false, seq, i), sizeof t);
         all = fake_mix(all, t);
     }
     if (states)
         memcpy(&state, fake_state(p, *(states += begins[seq])), sizeof state);
     for (int32_t r = rows[seq], at = past[seq]; r < rows[seq + 1]; r++, at++) {
         t = fake_row_hash((float *)embeddings->data + r * embeddings->dims[1], embeddings->dims[1]);
-        if (fake_input(p, "key_cache.0"))
-            memcpy(fake_place(p, seq, at), &t, sizeof t);
+        if (attention)
+            memcpy(fake_place(p, false, seq, at), &t, sizeof t);
         all = fake_mix(all, t);
         state = fake_mix(state, t);
         if (each)
             memcpy(fake_state(p, *++states), &state, sizeof state);
         /* Both must be right, where there are both: they are the same. */
-        hashes[r] = !states ? all : !fake_input(p, "key_cache.0") || all == state ? state : 0;
+        hashes[r] = !states ? all : !attention || all == state ? state : 0;
+        if (fake_swa_cache >= 0 && !fake_window_is_right(p, seq, at, t))
+            hashes[r] = 0;
     }
     if (states && !each)
         memcpy(fake_state(p, states[1]), &state, sizeof state);

@@ -12,7 +12,7 @@
 
 #include <cmocka.h>
 
-enum { BLOCK = 4, BLOCKS = 13, SEQS = 5, TENSORS = 2, TOKENS_MAX = BLOCK * BLOCKS };
+enum { BLOCK = 4, BLOCKS = 13, SEQS = 5, TENSORS = 2, TOKENS_MAX = BLOCK * BLOCKS, SLACK = 5 };
 
 /* In each tensor a token takes some bytes, all of which hold its number. */
 static const size_t token_bytes[TENSORS] = {4, 12};
@@ -24,15 +24,26 @@ struct pool {
     int32_t next; /* a number that was never written */
 };
 
-static void pool_init(struct pool *p)
+static void pool_init_window(struct pool *p, int32_t window)
 {
     size_t bytes[TENSORS];
     struct err err = ERR_INIT;
     *p = (struct pool){.next = 1};
     for (int t = 0; t < TENSORS; t++)
         bytes[t] = BLOCK * token_bytes[t];
-    if (kv_init(&p->kv, BLOCK, BLOCKS, SEQS, bytes, TENSORS, &err) != 0)
+    const struct kv_shape shape = {.block_size = BLOCK,
+                                   .n_blocks = BLOCKS,
+                                   .n_seqs = SEQS,
+                                   .seq_blocks = TOKENS_MAX / BLOCK,
+                                   .window = window,
+                                   .slack = window ? SLACK : 0};
+    if (kv_init(&p->kv, &shape, bytes, TENSORS, &err) != 0)
         fail_msg("%s", err.text);
+}
+
+static void pool_init(struct pool *p)
+{
+    pool_init_window(p, 0);
 }
 
 static char *token_at(const struct kv *kv, int t, int32_t seq, int32_t i)
@@ -58,7 +69,7 @@ static void check_contents(const struct pool *p)
 {
     for (int32_t s = 0; s < SEQS; s++) {
         assert_int_equal(p->kv.seqs[s].n_tokens, p->n[s]);
-        for (int32_t i = 0; i < p->n[s]; i++) {
+        for (int32_t i = p->kv.seqs[s].first * BLOCK; i < p->n[s]; i++) {
             for (int t = 0; t < TENSORS; t++) {
                 for (size_t b = 0; b < token_bytes[t]; b += sizeof(int32_t)) {
                     int32_t number;
@@ -77,7 +88,7 @@ static void check_books(const struct pool *p)
     int32_t refs[BLOCKS] = {0}, in_list[BLOCKS] = {0};
     for (int32_t s = 0; s < SEQS; s++) {
         assert_int_equal(kv->seqs[s].n_blocks, (kv->seqs[s].n_tokens + BLOCK - 1) / BLOCK);
-        for (int32_t i = 0; i < kv->seqs[s].n_blocks; i++) {
+        for (int32_t i = kv->seqs[s].first; i < kv->seqs[s].n_blocks; i++) {
             assert_in_range(kv->seqs[s].blocks[i], 0, BLOCKS - 1);
             refs[kv->seqs[s].blocks[i]]++;
         }
@@ -302,27 +313,106 @@ static void test_random_operations(void **state)
     }
 }
 
+/* ---- windows: what a token reads is there, what it will never read again is not ---- */
+
+static void slide(struct pool *p)
+{
+    kv_slide(&p->kv);
+    for (int32_t i = 0; i < SEQS; i++) {
+        const struct kv_seq *s = &p->kv.seqs[i];
+        int32_t oldest = s->n_tokens - p->kv.slack - (p->kv.window - 1); /* that may still be read */
+        assert_true(s->first >= (oldest > 0 ? oldest / BLOCK : 0)); /* more, if it was cut back */
+        assert_true(s->n_blocks - s->first <= kv_window_blocks(BLOCK, p->kv.window, p->kv.slack));
+    }
+}
+
+static void test_windows(void **state)
+{
+    (void)state;
+    for (int32_t window = 1; window <= 2 * BLOCK + 1; window++) {
+        struct pool p;
+        pool_init_window(&p, window);
+        /* Longer than the pool, since it lets go; back by the slack and no further. */
+        for (int32_t n = 0; n < TOKENS_MAX; n++) {
+            assert_true(extend(&p, 0, 1));
+            slide(&p);
+            check(&p);
+            int32_t oldest = n + 1 - SLACK - (window - 1);
+            assert_int_equal(p.kv.seqs[0].first, oldest > 0 ? oldest / BLOCK : 0);
+        }
+        int32_t kept = p.kv.seqs[0].first;
+        for (int32_t n = TOKENS_MAX; n >= 0; n--) {
+            bool there = n == 0 || n - window + 1 >= kept * BLOCK;
+            assert_int_equal(kv_trim_point(&p.kv, 0, n), there || kept == 0 ? n : 0);
+            assert_true(n < TOKENS_MAX - SLACK || there);
+        }
+        copy(&p, 0, 1);
+        trim(&p, 0, TOKENS_MAX - SLACK);
+        check(&p);
+        assert_true(extend(&p, 0, SLACK));
+        check(&p);
+        trim(&p, 0, 0);
+        trim(&p, 1, 0);
+        assert_int_equal(p.kv.n_free, BLOCKS);
+        assert_true(extend(&p, 0, 3));
+        check(&p);
+        kv_release(&p.kv);
+    }
+}
+
+static void test_random_operations_with_windows(void **state)
+{
+    (void)state;
+    for (uint64_t seed = 1; seed <= 20; seed++) {
+        struct pool p;
+        uint64_t rng = seed;
+        pool_init_window(&p, 1 + (int32_t)(seed % 9));
+        for (int i = 0; i < 2000; i++) {
+            int32_t s = (int32_t)random_below(&rng, SEQS), n = (int32_t)random_below(&rng, 7);
+            if (n < 2)
+                trim(&p, s, kv_trim_point(&p.kv, s, (int32_t)random_below(&rng, (uint32_t)p.n[s] + 1)));
+            else if (n == 2)
+                copy(&p, s, (int32_t)random_below(&rng, SEQS));
+            else if (n == 3)
+                slide(&p);
+            else if (p.n[s] + n <= TOKENS_MAX)
+                extend(&p, s, n == 4 ? n : 1);
+            check(&p);
+        }
+        for (int32_t s = 0; s < SEQS; s++)
+            trim(&p, s, 0);
+        assert_int_equal(p.kv.n_free, BLOCKS);
+        kv_release(&p.kv);
+    }
+}
+
 static void test_more_than_an_address_space(void **state)
 {
     (void)state;
     struct kv kv;
     struct err err = ERR_INIT;
     size_t bytes[] = {64, SIZE_MAX / 4, 64};
-    assert_int_equal(kv_init(&kv, BLOCK, BLOCKS, SEQS, bytes, 3, &err), -1);
+    const struct kv_shape shape = {.block_size = BLOCK, .n_blocks = BLOCKS, .n_seqs = SEQS};
+    assert_int_equal(kv_init(&kv, &shape, bytes, 3, &err), -1);
     assert_int_equal(err.code, ERR_MEMORY);
     assert_string_equal(err.text, "no memory for a KV cache of 13 blocks: Cannot allocate memory");
     bytes[1] = (size_t)1 << 55; /* no overflow, but no such memory either */
     err = (struct err)ERR_INIT;
-    assert_int_equal(kv_init(&kv, BLOCK, BLOCKS, SEQS, bytes, 3, &err), -1);
+    assert_int_equal(kv_init(&kv, &shape, bytes, 3, &err), -1);
     assert_int_equal(err.code, ERR_MEMORY);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_growing),           cmocka_unit_test(test_an_empty_pool_changes_nothing),
-        cmocka_unit_test(test_trimming),          cmocka_unit_test(test_copies_share_until_written),
-        cmocka_unit_test(test_random_operations), cmocka_unit_test(test_more_than_an_address_space),
+        cmocka_unit_test(test_growing),
+        cmocka_unit_test(test_an_empty_pool_changes_nothing),
+        cmocka_unit_test(test_trimming),
+        cmocka_unit_test(test_copies_share_until_written),
+        cmocka_unit_test(test_random_operations),
+        cmocka_unit_test(test_windows),
+        cmocka_unit_test(test_random_operations_with_windows),
+        cmocka_unit_test(test_more_than_an_address_space),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -25,19 +25,25 @@ static struct subject {
     struct grappa_model *m;
     struct grappa_engine *e; /* of the test that runs */
     uint64_t *hash;          /* by token: of its embedding */
+    bool windows;            /* engines are made so that sliding windows have a pool of their own */
 } subject;
 static int storm_seconds = 2;
 
-static int load(const char *path)
+static int load(const char *path, const struct grappa_model_params *p)
 {
     struct grappa_err err;
-    subject.m = grappa_model_load(path, NULL, &err);
+    subject.m = grappa_model_load(path, p, &err);
     if (!subject.m) {
         print_error("%s\n", err.text);
         return -1;
     }
     const struct arch_model *a = subject.m->arch;
     fake_n_vocab = (int32_t)a->h.n_vocab;
+    fake_full_cache = 0;
+    fake_swa_cache = -1;
+    fake_window = (int32_t)a->h.n_swa;
+    for (int i = (int)a->n_caches - 1; i >= 0; i--)
+        *(a->caches[i].swa ? &fake_swa_cache : &fake_full_cache) = i;
     subject.hash = calloc(a->h.n_vocab, sizeof *subject.hash);
     float *row = calloc(a->h.n_embd, sizeof *row);
     for (uint32_t t = 0; t < a->h.n_vocab; t++) {
@@ -54,19 +60,33 @@ static int load(const char *path)
 static int load_llama(void **state)
 {
     (void)state;
-    return load(TINY "llama.gguf");
+    return load(TINY "llama.gguf", NULL);
+}
+
+static int load_gemma3(void **state)
+{
+    (void)state;
+    return load(TINY "gemma3.gguf", NULL);
+}
+
+static int load_windows(void **state)
+{
+    static const char *const longer[] = {"gemma3.context_length=int:16384"};
+    (void)state;
+    subject.windows = true;
+    return load(TINY "gemma3.gguf", &(struct grappa_model_params){.override_kv = longer, .n_override_kv = 1});
 }
 
 static int load_hybrid(void **state)
 {
     (void)state;
-    return load(TINY "qwen35.gguf");
+    return load(TINY "qwen35.gguf", NULL);
 }
 
 static int load_mamba(void **state)
 {
     (void)state;
-    return load(TINY "mamba2.gguf");
+    return load(TINY "mamba2.gguf", NULL);
 }
 
 static int unload(void **state)
@@ -90,9 +110,17 @@ static int close_engine(void **state)
 static struct grappa_engine *open_engine(struct grappa_engine_params p)
 {
     struct grappa_err err;
+    if (subject.windows) {
+        p.n_batch = p.n_batch && p.n_batch < 64 ? p.n_batch : 64;
+        p.n_ctx = p.n_slots || p.n_ctx >= 1024 ? p.n_ctx : 1024;
+        p.swa_cache = p.swa_cache ? p.swa_cache : 64;
+    }
     subject.e = grappa_engine_new(subject.m, &p, &err);
     if (!subject.e)
         fail_msg("%s", err.text);
+    struct grappa_engine_stats st;
+    grappa_engine_stats(subject.e, &st);
+    assert_true(!subject.windows || st.n_swa_blocks > 0);
     return subject.e;
 }
 
@@ -246,6 +274,7 @@ static void expect_no_leak(void)
     assert_int_equal(st.n_running, 0);
     assert_int_equal(st.n_waiting, 0);
     assert_int_equal(st.n_blocks_used, st.n_blocks_cached);
+    assert_int_equal(st.n_swa_blocks_used, st.n_swa_blocks_cached);
     assert_int_equal(st.n_done, st.n_requests);
 }
 
@@ -712,6 +741,98 @@ static void test_no_context_shift(void **state)
     assert_string_equal(err.text, "a context shift: the model's recurrent layers can't forget");
 }
 
+/* ---- sliding windows in a pool of their own ---- */
+
+static const struct grappa_engine_params long_ones = {.n_ctx = 4096, .n_batch = 64, .swa_cache = 1024};
+
+static void test_far_beyond_the_window(void **state)
+{
+    (void)state;
+    open_engine(long_ones);
+    for (uint64_t i = 0; i < 4; i++) {
+        make_prompt(&more[i], 0, 0, 300 + i, 700);
+        more[i].n_predict = 200;
+        struct grappa_request_params p = params_of(&more[i]);
+        start(&more[i], &p);
+    }
+    for (int i = 0; i < 4; i++) {
+        finish(&more[i]);
+        expect_alone(&more[i]);
+    }
+    expect_no_leak();
+}
+
+/* What came behind the prompt, more than any slack, isn't in the next one. */
+static void test_an_answer_that_is_dropped(void **state)
+{
+    (void)state;
+    open_engine(long_ones);
+    for (uint64_t i = 0; i < 100; i++) {
+        make_prompt(&one, 0, 0, 310 + i, 300);
+        one.n_predict = 150;
+        run_alone(&one);
+        if (one.n == 150)
+            break;
+    }
+    assert_int_equal(one.n, 150);
+    one.n_prompt = 340;
+    for (int i = 300; i < 340; i++)
+        one.prompt[i] = 9 + i % 200;
+    one.n = one.n_done = one.n_progress = 0;
+    run_alone(&one);
+    assert_true(one.timings.n_cached >= 288);
+    expect_no_leak();
+}
+
+/* The second request of a beginning finds it, since the pool has room; what is found once stays, also when
+ * many others want the room. */
+static void test_what_is_worth_keeping(void **state)
+{
+    (void)state;
+    struct grappa_engine_params p = long_ones;
+    p.n_slots = 1;
+    p.n_ctx = 16384;
+    open_engine(p);
+    for (uint64_t i = 0; i < 3; i++) {
+        make_prompt(&one, 1, 600, 320 + i, 690);
+        one.n_predict = 4;
+        run_alone(&one);
+        assert_true(one.timings.n_cached >= (i ? 592 : 0));
+        for (uint64_t k = 0; k < (i ? 12 : 0); k++) {
+            make_prompt(&one, 0, 0, 330 + 20 * i + k, 900);
+            one.n_predict = 4;
+            run_alone(&one);
+            assert_int_equal(one.timings.n_cached, 0);
+        }
+    }
+    expect_no_leak();
+}
+
+/* Lost, and found to be a place where prompts part: from then on it stays. */
+static void test_a_branch_is_worth_keeping(void **state)
+{
+    (void)state;
+    struct grappa_engine_params p = long_ones;
+    p.n_slots = 1;
+    p.n_ctx = 16384;
+    open_engine(p);
+    for (uint64_t i = 0; i < 3; i++) {
+        make_prompt(&one, 1, 600, 320 + i, 690);
+        one.n_predict = 4;
+        run_alone(&one);
+        if (i == 1)
+            assert_true(one.timings.n_cached < 592);
+        if (i == 2)
+            assert_true(one.timings.n_cached >= 592);
+        for (uint64_t k = 0; k < 8; k++) {
+            make_prompt(&one, 0, 0, 330 + 20 * i + k, 900);
+            one.n_predict = 4;
+            run_alone(&one);
+        }
+    }
+    expect_no_leak();
+}
+
 /* ---- slots in files ---- */
 
 static void test_save_restore(void **state)
@@ -788,23 +909,23 @@ static void *client(void *arg)
     return NULL;
 }
 
-/* 64 slots, a pool that is too small for them, clients that leave. */
-static void test_storm(void **state)
+/* Many slots, a pool that is too small for them, clients that leave. */
+static void storm(uint32_t n_slots)
 {
-    (void)state;
     enum { CLIENTS = 80 };
     pthread_t thread[CLIENTS];
     struct grappa_slot slots[64];
     struct grappa_engine_stats st;
-    open_engine((struct grappa_engine_params){.n_ctx = 4096, .n_slots = 64, .n_batch = 128});
+    open_engine((struct grappa_engine_params){
+        .n_ctx = 4096, .n_slots = n_slots, .n_batch = 128, .swa_cache = subject.windows ? 256 : 0});
     atomic_store(&storm_left, storm_seconds);
     for (int i = 0; i < CLIENTS; i++)
         assert_int_equal(pthread_create(&thread[i], NULL, client, (void *)(uintptr_t)(i + 1)), 0);
     for (int left = storm_seconds; left > 0 && atomic_load(&storm_left) > 0; left--) {
         sleep(1);
-        assert_int_equal(grappa_engine_slots(subject.e, slots, 64), 64);
+        assert_int_equal(grappa_engine_slots(subject.e, slots, 64), n_slots);
         grappa_engine_stats(subject.e, &st);
-        assert_true(st.n_blocks_used <= st.n_blocks);
+        assert_true(st.n_blocks_used <= st.n_blocks && st.n_swa_blocks_used <= st.n_swa_blocks);
     }
     bool wrong = atomic_exchange(&storm_left, 0) < 0;
     for (int i = 0; i < CLIENTS; i++)
@@ -816,6 +937,12 @@ static void test_storm(void **state)
                   "computed, %" PRIu64 " found\n",
                   st.n_requests, st.n_cancelled, st.n_steps, st.prompt_tokens, st.cached_tokens);
     expect_no_leak();
+}
+
+static void test_storm(void **state)
+{
+    (void)state;
+    storm(subject.windows ? 24 : 64);
 }
 
 #define TEST(name) cmocka_unit_test_teardown(name, close_engine)
@@ -845,6 +972,23 @@ int main(int argc, char **argv)
         TEST(test_save_restore),
         TEST(test_storm),
     };
+    const struct CMUnitTest windows[] = {
+        TEST(test_one_request),
+        TEST(test_prompts_in_pieces),
+        TEST(test_a_step_that_fails),
+        TEST(test_same_prompt_at_once),
+        TEST(test_a_second_turn),
+        TEST(test_the_same_prompt_again),
+        TEST(test_erase_gives_all_back),
+        TEST(test_grammars),
+        TEST(test_context_shift),
+        TEST(test_far_beyond_the_window),
+        TEST(test_an_answer_that_is_dropped),
+        TEST(test_what_is_worth_keeping),
+        TEST(test_a_branch_is_worth_keeping),
+        TEST(test_save_restore),
+        TEST(test_storm),
+    };
     const struct CMUnitTest recurrent[] = {
         TEST(test_one_request),
         TEST(test_prompts_in_pieces),
@@ -860,6 +1004,8 @@ int main(int argc, char **argv)
     if (argc > 1)
         storm_seconds = atoi(argv[1]);
     return cmocka_run_group_tests_name("llama", tests, load_llama, unload) +
+           cmocka_run_group_tests_name("gemma3", tests, load_gemma3, unload) +
+           cmocka_run_group_tests_name("gemma3, windows apart", windows, load_windows, unload) +
            cmocka_run_group_tests_name("qwen35", recurrent, load_hybrid, unload) +
            cmocka_run_group_tests_name("mamba2", recurrent, load_mamba, unload);
 }
