@@ -71,6 +71,8 @@ enum step take_until(struct chat_parser *p, const char *const texts[3], size_t m
 {
     size_t at = p->scan > p->pos ? p->scan : p->pos;
     for (; at < p->in.n; at++) {
+        if (at - p->pos > max)
+            return STEP_FAIL;
         int t = text_at(p, texts, at);
         if (t >= 0) {
             *out = (struct str){p->in.p + p->pos, at - p->pos};
@@ -79,8 +81,6 @@ enum step take_until(struct chat_parser *p, const char *const texts[3], size_t m
             p->scan = 0;
             return STEP_GO;
         }
-        if (at - p->pos > max)
-            return STEP_FAIL;
         if (t == -2 && !p->last)
             break;
     }
