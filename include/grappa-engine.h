@@ -160,6 +160,8 @@ struct grappa_request *grappa_request_new(struct grappa_engine *e, const struct 
                                           struct grappa_err *err);
 /* Asks for its end: takes effect before the next step; does not wait. */
 void grappa_request_cancel(struct grappa_request *r);
+/* Asks for the end of thoughts that go on (see think_control of the sampler's parameters); does not wait. */
+void grappa_request_end_thoughts(struct grappa_request *r);
 /* Which one it is, as struct grappa_slot says; counted from 1. */
 uint64_t grappa_request_number(const struct grappa_request *r);
 /* Waits until DONE has been delivered. */

@@ -334,6 +334,7 @@ struct grappa_sampler_params {
     int32_t think_budget;
     const char *think_start, *think_end; /* NULL: the budget means nothing */
     bool think_open;                     /* the prompt ends inside */
+    bool think_control;                  /* also without a bound the thoughts are followed, to be ended */
 };
 
 void grappa_sampler_defaults(struct grappa_sampler_params *out);
@@ -350,6 +351,8 @@ uint32_t grappa_sampler_seed(const struct grappa_sampler *s);
 void grappa_sampler_prepare(struct grappa_sampler *s);
 /* Whether the grammar is at its end: only the end of the text may follow. */
 bool grappa_sampler_finished(const struct grappa_sampler *s);
+/* Thoughts that go on end with the next token, if the parameters had it that they are followed. */
+void grappa_sampler_end_thoughts(struct grappa_sampler *s);
 grappa_token grappa_sample(struct grappa_sampler *s, const float *logits);
 void grappa_sampler_accept(struct grappa_sampler *s, grappa_token t);
 

@@ -192,6 +192,11 @@ void request_end(struct grappa_request *r, int32_t slot, enum grappa_finish fini
     pthread_mutex_unlock(&r->lock);
 }
 
+void grappa_request_end_thoughts(struct grappa_request *r)
+{
+    atomic_store(&r->end_thoughts, true);
+}
+
 uint64_t grappa_request_number(const struct grappa_request *r)
 {
     return r->number;

@@ -38,7 +38,7 @@ struct grappa_request {
     bool truncated;
     bool constrained; /* what may come next has to be worked out */
 
-    atomic_bool cancel;
+    atomic_bool cancel, end_thoughts;
     pthread_mutex_t lock; /* of what follows; taken before the engine's */
     pthread_cond_t ended;
     bool done;

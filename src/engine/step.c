@@ -261,6 +261,8 @@ static bool add_token(struct grappa_engine *e, struct slot *s, grappa_token t, c
 static bool write_one(struct grappa_engine *e, struct slot *s, const float *logits, grappa_token guess,
                       grappa_token *t)
 {
+    if (atomic_exchange(&s->r->end_thoughts, false))
+        grappa_sampler_end_thoughts(s->r->sampler);
     *t = grappa_sample(s->r->sampler, logits);
     s->r->timings.n_accepted += *t == guess;
     grappa_sampler_accept(s->r->sampler, *t);

@@ -277,7 +277,7 @@ struct grappa_sampler {
     X(dry_multiplier) X(dry_base) X(dry_allowed_length) X(dry_penalty_last_n) \
     X(dry_breakers) X(n_dry_breakers) X(mirostat) X(mirostat_tau) \
     X(mirostat_eta) X(adaptive_target) X(adaptive_decay) X(ignore_eos) X(n_bias) X(samplers) \
-    X(n_ctx) X(think_budget) X(think_start) X(think_end) X(think_open)
+    X(n_ctx) X(think_budget) X(think_start) X(think_end) X(think_open) X(think_control)
 /* clang-format on */
 
 void grappa_sampler_defaults(struct grappa_sampler_params *out)
@@ -358,6 +358,11 @@ bool grappa_sampler_finished(const struct grappa_sampler *s)
 grappa_token grappa_sample(struct grappa_sampler *s, const float *logits)
 {
     return sampler_sample(s->s, logits);
+}
+
+void grappa_sampler_end_thoughts(struct grappa_sampler *s)
+{
+    sampler_end_thoughts(s->s);
 }
 
 size_t engine_sampler_candidates(const struct grappa_sampler *s, const struct sampler_candidate **out)

@@ -17,7 +17,7 @@ int init_constraints(struct sampler *s, const struct sampler_params *p, struct e
         if (!s->grammar)
             return -1;
     }
-    if (!p->think_start || !p->think_end || (p->think_budget < 0 && !p->grammar.lazy))
+    if (!p->think_start || !p->think_end || (p->think_budget < 0 && !p->grammar.lazy && !p->think_control))
         return 0;
     s->think = xcalloc(1, sizeof *s->think);
     return think_init(s->think, s->vocab, p->think_start, p->think_end, p->think_budget, p->think_open, err);
@@ -93,4 +93,10 @@ void sampler_prepare(struct sampler *s)
 bool sampler_finished(const struct sampler *s)
 {
     return s->grammar && grammar_finished(s->grammar);
+}
+
+void sampler_end_thoughts(struct sampler *s)
+{
+    if (s->think)
+        think_stop(s->think);
 }

@@ -47,7 +47,8 @@ struct sampler_params { /* defaults: sampler_defaults(), those of llama.cpp */
     /* Thinking budget, see sampler/think.h; without both texts there is none. */
     int32_t think_budget; /* -1: no bound */
     const char *think_start, *think_end;
-    bool think_open; /* the text begins inside */
+    bool think_open;    /* the text begins inside */
+    bool think_control; /* sampler_end_thoughts will be asked for, also without a budget */
 };
 
 struct sampler_params sampler_defaults(void);
@@ -69,6 +70,9 @@ int sampler_seq_names(const char *letters, struct buf *out, struct err *err);
 void sampler_prepare(struct sampler *s);
 /* The grammar is at its end: only the end of the text may follow. */
 bool sampler_finished(const struct sampler *s);
+
+/* Thoughts that go on end now: what comes next is their end. Without any it does nothing. */
+void sampler_end_thoughts(struct sampler *s);
 
 /* Tokens that the grammar doesn't allow are no candidates, so the stages work with those that are left
  * (llama.cpp samples without the grammar first, and again with it when that went wrong; greedy results are

@@ -135,3 +135,15 @@ void think_accept(struct think *t, token_id id)
         break;
     }
 }
+
+void think_stop(struct think *t)
+{
+    if (t->state != THINK_COUNTING)
+        return;
+    if (t->character.n == 0) {
+        begin_forcing(t);
+    } else {
+        t->state = THINK_CHARACTER;
+        t->end.n = 0;
+    }
+}

@@ -44,6 +44,8 @@ void think_reset(struct think *t);
 /* The token that must come next, or TOKEN_NONE. */
 token_id think_forced(const struct think *t);
 void think_accept(struct think *t, token_id id);
+/* The budget is used up, if one is counted. */
+void think_stop(struct think *t);
 static inline bool think_inside(const struct think *t)
 {
     return t->state != THINK_IDLE && t->state != THINK_DONE;

@@ -317,6 +317,7 @@ static int read_budget(struct run *r, const json_t *body, struct grappa_err *err
     s->think_start = grappa_chat_think_start(r->chat);
     s->think_end = grappa_chat_think_end(r->chat);
     s->think_open = grappa_chat_thinking_open(r->chat);
+    s->think_control = r->s.reasoning_control;
     return 0;
 }
 

@@ -15,6 +15,7 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <strings.h>
+#include <time.h>
 #include <unistd.h>
 
 enum {
@@ -42,6 +43,7 @@ static void exchange_free(struct exchange *x)
         x->end(x, x->user);
     buf_release(&x->body);
     buf_release(&x->out);
+    free(x->own);
     free(x);
 }
 
@@ -52,6 +54,7 @@ static struct exchange *exchange_new(struct http *h, struct MHD_Connection *conn
         return NULL;
     const union MHD_ConnectionInfo *info = MHD_get_connection_info(conn, MHD_CONNECTION_INFO_CONNECTION_FD);
     x->srv = h->srv;
+    x->http = h;
     x->conn = conn;
     x->fd = info ? info->connect_fd : -1;
     x->id = atomic_fetch_add(&h->next_id, 1) + 1;
@@ -274,26 +277,50 @@ static enum MHD_Result on_request(void *user, struct MHD_Connection *conn, const
 
 static void log_request(const struct http *h, const struct exchange *x, double now);
 
-static void on_completed(void *user, struct MHD_Connection *conn, void **place,
-                         enum MHD_RequestTerminationCode code)
+void exchange_finish(struct exchange *x)
 {
-    struct http *h = user;
-    struct exchange *x = *place;
-    (void)conn;
-    if (!x)
-        return;
-    if (code != MHD_REQUEST_TERMINATED_COMPLETED_OK && !x->finish)
-        x->finish = "gone";
-    if (code == MHD_REQUEST_TERMINATED_COMPLETED_OK)
-        restart_timeout(x, KEEP_ALIVE_S);
+    struct http *h = x->http;
     void (*end)(struct exchange *, void *) = x->end;
     x->end = NULL;
     if (end)
         end(x, x->user); /* may still fill in figures for the log */
     log_request(h, x, clock_s());
     exchange_free(x);
-    *place = NULL;
     atomic_fetch_sub(&h->active, 1);
+}
+
+/* What a connection takes along when it goes. */
+static bool survives(struct exchange *x)
+{
+    if (!x->orphaned || !x->streaming || x->done)
+        return false;
+    size_t room = strlen(x->method) + strlen(x->path) + 2;
+    x->own = xmalloc(room);
+    snprintf(x->own, room, "%s%c%s", x->method, 0, x->path);
+    x->path = x->own + strlen(x->method) + 1;
+    x->method = x->own;
+    x->conn = NULL;
+    x->fd = -1;
+    return x->orphaned(x);
+}
+
+static void on_completed(void *user, struct MHD_Connection *conn, void **place,
+                         enum MHD_RequestTerminationCode code)
+{
+    struct exchange *x = *place;
+    (void)user;
+    (void)conn;
+    if (!x)
+        return;
+    *place = NULL;
+    bool gone = code != MHD_REQUEST_TERMINATED_COMPLETED_OK;
+    if (gone && code != MHD_REQUEST_TERMINATED_DAEMON_SHUTDOWN && survives(x))
+        return;
+    if (gone && !x->finish)
+        x->finish = "gone";
+    if (!gone)
+        restart_timeout(x, KEEP_ALIVE_S);
+    exchange_finish(x);
 }
 
 static void on_message(void *user, const char *fmt, va_list ap)
@@ -409,6 +436,10 @@ void http_stop(struct http *h)
         return;
     for (size_t i = 0; i < h->n_daemons; i++)
         MHD_stop_daemon(h->daemons[i]);
+    while (http_active(h) > 0) { /* those that were taken over */
+        struct timespec t = {0, 5000000};
+        nanosleep(&t, NULL);
+    }
     free(h);
 }
 

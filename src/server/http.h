@@ -37,6 +37,11 @@ struct exchange {
     void (*end)(struct exchange *x, void *user); /* always called once, also for whole answers */
     void *user;
     bool streaming, done;
+    /* The client of a streamed answer has gone: true if somebody takes the exchange over, makes what is left
+     * of the answer, and calls exchange_finish. NULL: it ends. */
+    bool (*orphaned)(struct exchange *x);
+    char *own; /* method and path, once the connection is gone */
+    struct http *http;
     size_t sent; /* bytes of `out` that went out */
     /* for the log */
     int32_t n_prompt, n_cached, n_predicted;
@@ -85,6 +90,9 @@ void exchange_headers(struct exchange *x, void (*fn)(void *user, const char *nam
 /* Waits until the event counter `efd` (which is read) is up, the client has gone, or the time is over. */
 enum waited { WAITED_EVENT, WAITED_GONE, WAITED_TIMEOUT };
 enum waited exchange_wait(struct exchange *x, int efd, int timeout_ms);
+
+/* The end of an exchange that somebody took over. */
+void exchange_finish(struct exchange *x);
 
 double clock_s(void);
 /* Fills `err` unless it is set; returns -1. */

@@ -15,6 +15,7 @@ struct server {
     atomic_bool ready, draining;
     pthread_mutex_t runs_lock; /* over the list of runs, and the requests they have */
     struct run *runs;
+    struct streams *streams;
     bool ending; /* nothing begins any more */
 };
 

@@ -1,139 +1,20 @@
-/* From prompts to events: the engine calls back on its own thread, where the event is copied and a counter
- * raised; the connection's thread takes the copies and lets the dialect write. */
+/* From prompts to answers: handing over to the engine, taking its events out of the inbox on the connection's
+ * thread, and letting the dialect write. */
 #include "server/run.h"
+
+#include "server/streams.h"
 
 #include "base/log.h"
 
-#include <errno.h>
 #include <stdlib.h>
 #include <sys/eventfd.h>
 #include <time.h>
 #include <unistd.h>
 
-enum { MAX_INBOX = 64 << 20 }; /* bytes that a client may leave unread before its request is ended */
-
 static const struct grappa_err SHUTDOWN = {
     .exit_status = 1, .http_status = 503, .text = "the server is shutting down"};
-
-/* ---- events in ---- */
-
-/* A copy in the block at *at, which moves on. */
-static void *put(char **at, const void *from, size_t n)
-{
-    void *to = *at;
-    if (n)
-        memcpy(to, from, n);
-    *at += align_up(n, 16);
-    return to;
-}
-
-static struct event *copy_event(struct part *p, const struct grappa_event *e)
-{
-    size_t n_stop = e->stop_text ? strlen(e->stop_text) + 1 : 0;
-    size_t n_probs = (size_t)(e->n_probs > 0 ? e->n_probs : 0) * sizeof *e->probs;
-    size_t n_rows = e->embedding ? (size_t)e->n_rows * (size_t)e->n_embd * sizeof(float) : 0;
-    size_t sizes[] = {e->n_piece, e->n_text, n_stop, n_probs, n_rows},
-           all = align_up(sizeof(struct event), 16);
-    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
-        all += align_up(sizes[i], 16);
-    struct event *c = calloc(1, all);
-    if (!c)
-        return NULL;
-    char *at = (char *)c + align_up(sizeof *c, 16);
-    c->part = p;
-    c->e = *e;
-    c->e.piece = put(&at, e->piece, e->n_piece);
-    c->e.text = put(&at, e->text, e->n_text);
-    c->e.stop_text = n_stop ? put(&at, e->stop_text, n_stop) : NULL;
-    c->e.probs = put(&at, e->probs, n_probs);
-    c->e.embedding = n_rows ? put(&at, e->embedding, n_rows) : NULL;
-    if (e->timings)
-        c->timings = *e->timings;
-    c->e.timings = &c->timings;
-    if (e->err)
-        c->err = *e->err;
-    c->e.err = e->err ? &c->err : NULL;
-    p->run->inbox_bytes += all;
-    return c;
-}
-
-/* Limits that the engine doesn't know: a time for writing, once a line is complete. */
-static bool in_time(struct part *p, const struct grappa_event *e)
-{
-    int64_t most = p->run->s.t_max_predict_ms;
-    if (most <= 0)
-        return true;
-    double now = clock_s();
-    if (p->first_token == 0)
-        p->first_token = now;
-    p->newline_seen |= e->n_piece && memchr(e->piece, '\n', e->n_piece);
-    return !p->newline_seen || 1e3 * (now - p->first_token) <= (double)most;
-}
-
-/* And a least indentation, from the second line on: of the line that has less, only its blanks are kept. */
-static bool is_indented(struct part *p, struct grappa_event *e)
-{
-    int32_t least = p->run->s.n_indent;
-    for (size_t i = 0; least > 0 && i < e->n_text; i++) {
-        char c = e->text[i];
-        bool blank = c == ' ' || c == '\t';
-        if (p->indent >= 0 && !blank && p->indent < least) {
-            e->n_text = i;
-            return false;
-        }
-        if (p->indent >= 0)
-            p->indent = blank ? p->indent + 1 : -1;
-        if (c == '\n')
-            p->indent = 0;
-    }
-    return true;
-}
-
-/* False: it ends here. */
-static bool goes_on(struct part *p, struct grappa_event *e)
-{
-    if (p->at_limit)
-        e->n_text = 0;
-    else if (e->type == GRAPPA_EVENT_TOKEN)
-        p->at_limit = !in_time(p, e) || !is_indented(p, e);
-    return !p->at_limit;
-}
-
-static bool on_event(void *user, const struct grappa_event *e)
-{
-    struct part *p = user;
-    struct run *r = p->run;
-    uint64_t one = 1;
-    struct grappa_event shown = *e;
-    bool more = goes_on(p, &shown);
-    pthread_mutex_lock(&r->lock);
-    struct event *c = copy_event(p, &shown);
-    bool room = c && r->inbox_bytes < MAX_INBOX;
-    if (c) {
-        *r->tail = c;
-        r->tail = &c->next;
-    }
-    /* Under the lock: once the last event is taken out, the run may be gone. */
-    if (write(r->efd, &one, sizeof one) < 0)
-        room = room && errno == EAGAIN;
-    pthread_mutex_unlock(&r->lock);
-    return room && more;
-}
-
-static struct event *take_event(struct run *r)
-{
-    pthread_mutex_lock(&r->lock);
-    struct event *e = r->head;
-    if (e) {
-        r->head = e->next;
-        if (!r->head) {
-            r->tail = &r->head;
-            r->inbox_bytes = 0;
-        }
-    }
-    pthread_mutex_unlock(&r->lock);
-    return e;
-}
+static const struct grappa_err STOPPED = {
+    .exit_status = 1, .http_status = 400, .text = "the request was cancelled"};
 
 /* ---- the life of a run ---- */
 
@@ -151,76 +32,11 @@ static void free_part(struct part *p)
     free(p->state);
 }
 
-struct run *run_following(const struct run *r)
-{
-    return r->following;
-}
-
-void run_cancel(struct run *r)
-{
-    for (size_t i = 0; i < r->n_parts; i++) {
-        if (r->parts[i].request)
-            grappa_request_cancel(r->parts[i].request);
-    }
-}
-
-const struct part *runs_find(const struct server *s, const struct model *m, uint64_t request)
-{
-    for (const struct run *r = s->runs; r; r = r->following) {
-        for (size_t i = 0; r->model == m && i < r->n_parts; i++) {
-            const struct part *p = &r->parts[i];
-            if (p->request && grappa_request_number(p->request) == request)
-                return p;
-        }
-    }
-    return NULL;
-}
-
-/* What /slots still says of a request when it has ended. */
-static void note_slot(struct part *p)
-{
-    struct model *m = p->run->model;
-    struct server *s = p->run->x->srv;
-    if (p->slot < 0 || (uint32_t)p->slot >= m->info.n_slots)
-        return;
-    json_t *params = settings_json(&p->run->s, true), *old;
-    pthread_mutex_lock(&s->runs_lock);
-    struct slot_note *n = &m->notes[p->slot];
-    old = n->params;
-    *n = (struct slot_note){p->request ? grappa_request_number(p->request) : 0, params, p->has_new_line};
-    pthread_mutex_unlock(&s->runs_lock);
-    json_decref(old);
-}
-
-/* Into the server's list, out of it. Out of it a run gets no more cancels from there. */
-static void link_run(struct run *r)
-{
-    struct server *s = r->x->srv;
-    pthread_mutex_lock(&s->runs_lock);
-    r->following = s->runs;
-    if (r->following)
-        r->following->previous = r;
-    s->runs = r;
-    pthread_mutex_unlock(&s->runs_lock);
-}
-
-static void unlink_run(struct run *r)
-{
-    struct server *s = r->x->srv;
-    pthread_mutex_lock(&s->runs_lock);
-    if (r->previous)
-        r->previous->following = r->following;
-    else
-        s->runs = r->following;
-    if (r->following)
-        r->following->previous = r->previous;
-    pthread_mutex_unlock(&s->runs_lock);
-}
-
 static void run_end(struct exchange *x, void *user)
 {
     struct run *r = user;
-    unlink_run(r);
+    stream_close(r->stream, !x->streaming);
+    runs_remove(r);
     run_cancel(r);
     uint64_t longest = 0;
     for (size_t i = 0; i < r->n_parts; i++) {
@@ -235,7 +51,7 @@ static void run_end(struct exchange *x, void *user)
         free_part(&r->parts[i]);
     }
     model_note_length(r->model, longest);
-    for (struct event *e; (e = take_event(r));)
+    for (struct event *e; (e = run_take_event(r));)
         free(e);
     grappa_chat_free(r->chat);
     free(r->parts);
@@ -260,7 +76,7 @@ struct run *run_new(struct exchange *x, struct model *model, const struct dialec
     snprintf(x->model, sizeof x->model, "%s", model->name);
     x->end = run_end;
     x->user = r;
-    link_run(r);
+    runs_add(r);
     return r;
 }
 
@@ -325,20 +141,22 @@ static int start_part(struct part *p, struct grappa_err *err)
     q.lookup = r->s.p->lookup;
     q.embeddings = r->embeddings;
     q.pooling = r->rank ? GRAPPA_POOLING_RANK : r->s.p->pooling;
-    q.on_event = on_event;
+    q.on_event = run_on_event;
     q.user = p;
     p->started = true;
     struct server *srv = r->x->srv;
     pthread_mutex_lock(&srv->runs_lock);
-    bool ending = srv->ending;
+    bool ending = srv->ending, stopped = r->stopped;
     pthread_mutex_unlock(&srv->runs_lock);
-    if (ending)
-        return fail(err, SHUTDOWN.http_status, "%s", SHUTDOWN.text);
+    if (ending || stopped) {
+        *err = ending ? SHUTDOWN : STOPPED;
+        return -1;
+    }
     /* Not under the lock: a large grammar takes its time, and nobody else's request should wait for it. */
     struct grappa_request *request = grappa_request_new(r->model->e, &q, err);
     pthread_mutex_lock(&srv->runs_lock);
     p->request = request;
-    ending = srv->ending;
+    ending = srv->ending || r->stopped;
     pthread_mutex_unlock(&srv->runs_lock);
     if (ending && request) /* runs_cancel may have come before it was there */
         grappa_request_cancel(request);
@@ -446,7 +264,7 @@ static const struct grappa_err *digest(struct run *r, struct event *e, struct bu
     default:
         p->done = true;
         r->n_done++;
-        note_slot(p);
+        runs_note_slot(p);
         if (p->at_limit && e->e.finish == GRAPPA_FINISH_CANCEL)
             e->e.finish = GRAPPA_FINISH_LENGTH;
         if (e->e.finish >= GRAPPA_FINISH_CANCEL)
@@ -460,6 +278,14 @@ static const struct grappa_err *digest(struct run *r, struct event *e, struct bu
     }
 }
 
+static bool was_stopped(const struct run *r)
+{
+    pthread_mutex_lock(&r->x->srv->runs_lock);
+    bool stopped = r->stopped;
+    pthread_mutex_unlock(&r->x->srv->runs_lock);
+    return stopped;
+}
+
 /* What a request that ended without an answer says. */
 static const struct grappa_err *failure_of(const struct event *e, const struct grappa_err *err)
 {
@@ -469,8 +295,9 @@ static const struct grappa_err *failure_of(const struct event *e, const struct g
         return err;
     switch (e->e.finish) {
     case GRAPPA_FINISH_SHUTDOWN:
-    case GRAPPA_FINISH_CANCEL: /* nobody else cancels what somebody still waits for */
         return &SHUTDOWN;
+    case GRAPPA_FINISH_CANCEL:
+        return was_stopped(e->part->run) ? &STOPPED : &SHUTDOWN;
     case GRAPPA_FINISH_ERROR:
         return &unknown;
     default:
@@ -487,7 +314,7 @@ static const char *finish_word(const struct run *r)
 static int wait_all(struct run *r)
 {
     while (r->n_done < r->n_parts) {
-        struct event *e = take_event(r);
+        struct event *e = run_take_event(r);
         if (!e) {
             if (exchange_wait(r->x, r->efd, -1) == WAITED_GONE) {
                 reply_fail(r->x, 499, "the client has gone");
@@ -538,11 +365,11 @@ static void end_stream(struct run *r, struct buf *out)
 }
 
 /* More of the stream; false at its end. */
-static bool run_next(struct exchange *x, void *user, struct buf *out)
+static bool next_text(struct exchange *x, void *user, struct buf *out)
 {
     struct run *r = user;
     while (out->n == 0) {
-        struct event *e = take_event(r);
+        struct event *e = run_take_event(r);
         if (!e) {
             int timeout = r->s.ping_s > 0 ? (r->s.ping_s > 86400 ? 86400 : r->s.ping_s) * 1000 : -1;
             enum waited w = exchange_wait(x, r->efd, timeout);
@@ -556,9 +383,10 @@ static bool run_next(struct exchange *x, void *user, struct buf *out)
         }
         const struct grappa_err *err = failure_of(e, digest(r, e, out));
         if (err) {
-            x->finish = "error";
+            x->finish = err == &STOPPED ? "stopped" : "error";
             e->err = *err;
-            r->dialect->failed(e->part, e, out);
+            if (err != &STOPPED)
+                r->dialect->failed(e->part, e, out);
         }
         if (e->part->last != e)
             free(e);
@@ -572,12 +400,55 @@ static bool run_next(struct exchange *x, void *user, struct buf *out)
     return true;
 }
 
+static bool run_next(struct exchange *x, void *user, struct buf *out)
+{
+    struct run *r = user;
+    bool more = next_text(x, user, out);
+    stream_add(r->stream, out->p, out->n);
+    return more;
+}
+
+/* ---- streams that outlive their client ---- */
+
+static void *write_on(void *user)
+{
+    struct exchange *x = user;
+    while (!x->done) {
+        buf_clear(&x->out);
+        x->done = !x->next(x, x->user, &x->out);
+    }
+    exchange_finish(x);
+    return NULL;
+}
+
+static bool take_over(struct exchange *x)
+{
+    pthread_t thread;
+    pthread_attr_t detached;
+    pthread_attr_init(&detached);
+    pthread_attr_setdetachstate(&detached, PTHREAD_CREATE_DETACHED);
+    bool done = pthread_create(&thread, &detached, write_on, x) == 0;
+    pthread_attr_destroy(&detached);
+    return done;
+}
+
+/* Whether the text is to be kept, and written also when the client goes: it says so by a header. */
+static void keep_stream(struct run *r)
+{
+    const char *id = exchange_header(r->x, "X-Conversation-Id");
+    r->stream = id ? stream_open(r->x->srv->streams, id, r) : NULL;
+    if (!r->stream)
+        return;
+    r->x->fd = -1; /* nobody watches the connection */
+    r->x->orphaned = take_over;
+}
+
 /* Waits for the first event, since what fails before it is no stream yet. */
 static void reply_stream(struct run *r)
 {
     struct exchange *x = r->x;
     struct event *e;
-    while (!(e = take_event(r))) {
+    while (!(e = run_take_event(r))) {
         if (exchange_wait(x, r->efd, -1) == WAITED_GONE) {
             reply_fail(x, 499, "the client has gone");
             x->finish = "gone";
@@ -596,6 +467,7 @@ static void reply_stream(struct run *r)
         x->done = r->n_done == r->n_parts;
         if (x->done)
             end_stream(r, &x->out);
+        stream_add(r->stream, x->out.p, x->out.n);
     }
     if (e->part->last != e)
         free(e);
@@ -603,6 +475,8 @@ static void reply_stream(struct run *r)
 
 void run_go(struct run *r)
 {
+    if (r->s.stream)
+        keep_stream(r);
     if (start_all(r))
         return;
     if (r->s.stream)

@@ -67,6 +67,8 @@ struct run {
     struct settings s;
     struct grappa_chat *chat; /* or NULL */
     bool embeddings, rank;    /* rank: scores of the model's head instead of the server's pooling */
+    struct stream *stream;    /* where its text is kept; or NULL */
+    bool stopped;             /* by somebody else, under runs_lock */
     char id[64];
     int64_t created;
     struct part *parts;
@@ -79,11 +81,23 @@ struct run {
     struct run *previous, *following; /* in the server's list */
 };
 
-/* Under the server's runs_lock. */
-struct run *run_following(const struct run *r);
+/* ---- the inbox ---- */
+grappa_on_event run_on_event;                /* `user` is a part */
+struct event *run_take_event(struct run *r); /* free it; NULL: there is none yet */
+
+/* ---- the server's list ---- */
+void runs_add(struct run *r);
+void runs_remove(struct run *r); /* from then on nobody else ends it */
+/* Ends all, also those to come. */
+void runs_cancel(struct server *s);
+/* Ends one that another client stops. */
+void run_stop(struct run *r);
+/* With runs_lock held. */
 void run_cancel(struct run *r);
-/* The part that is this request of the model; NULL: it has ended. */
+/* The part that is this request of the model; NULL: it has ended. With runs_lock held. */
 const struct part *runs_find(const struct server *s, const struct model *m, uint64_t request);
+/* What /slots still says of a request when it has ended. */
+void runs_note_slot(struct part *p);
 
 /* A run for the exchange, which owns it from then on; `model` is acquired and is released with it. */
 struct run *run_new(struct exchange *x, struct model *model, const struct dialect *dialect);

@@ -3,21 +3,12 @@
 
 #include "server/inside.h"
 #include "server/run.h"
+#include "server/streams.h"
 
 #include "base/log.h"
 
 #include <signal.h>
 #include <time.h>
-
-/* Also those that have not begun: run.c asks `ending` before each. */
-static void runs_cancel(struct server *s)
-{
-    pthread_mutex_lock(&s->runs_lock);
-    s->ending = true;
-    for (struct run *r = s->runs; r; r = run_following(r))
-        run_cancel(r);
-    pthread_mutex_unlock(&s->runs_lock);
-}
 
 static int wait_signal(const sigset_t *set, double seconds)
 {
@@ -69,6 +60,7 @@ int server_run(const struct server_params *p, struct grappa_err *err)
     sigemptyset(&set);
     sigaddset(&set, SIGINT);
     sigaddset(&set, SIGTERM);
+    s.streams = streams_new();
     s.models = models_new(p, err);
     if (!s.models)
         goto cleanup;
@@ -86,6 +78,7 @@ int server_run(const struct server_params *p, struct grappa_err *err)
     status = 0;
 cleanup:
     http_stop(s.http);
+    streams_free(s.streams);
     models_free(s.models);
     pthread_mutex_destroy(&s.runs_lock);
     return status;

@@ -201,6 +201,7 @@ static const struct field FIELDS[] = {
     BOOL_FIELD("return_progress", return_progress),
     BOOL_FIELD("backend_sampling", backend_sampling),
     BOOL_FIELD("post_sampling_probs", post_sampling_probs),
+    BOOL_FIELD("reasoning_control", reasoning_control),
     BOOL_FIELD("ignore_eos", s.ignore_eos),
     INT_FIELD("sse_ping_interval", ping_s, -1, MAX_I32),
     INT_FIELD("n_predict,max_completion_tokens,max_tokens", n_predict, -1, MAX_I32),

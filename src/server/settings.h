@@ -20,6 +20,7 @@ struct settings {
     struct grappa_sampler_params s;
     bool verbose, timings_per_token, stream, include_usage, cache_prompt, return_tokens, return_progress;
     bool backend_sampling, post_sampling_probs;
+    bool reasoning_control; /* /v1/chat/completions/control may end the thoughts */
     int32_t ping_s, n_predict, n_indent, n_keep, n_discard, n_cmpl, n_cache_reuse, n_probs, id_slot;
     int32_t n_draft, n_draft_min;
     float draft_p_min;

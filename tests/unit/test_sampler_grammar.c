@@ -588,6 +588,37 @@ static void test_thinking_budget(void **state)
     check_thoughts(thinking(1, true), TOKENS(0xC3, 0xA9, 'c', 'd'), TOKENS(0xC3, 0xA9, THINK_END, 'd'));
 }
 
+/* What comes out of thoughts that are ended by hand before their n-th token, and go on in `likely`. */
+static void check_ended(struct sampler_params p, size_t n, const token_id *likely, const token_id *expected)
+{
+    struct err err = ERR_INIT;
+    struct sampler *s = sampler_new(&p, make_vocab(), &err);
+    for (size_t i = 0; likely[i] != TOKEN_NONE; i++) {
+        float logits[VOCAB_TEXTS] = {0};
+        logits[likely[i]] = 1;
+        if (i == n)
+            sampler_end_thoughts(s);
+        token_id t = sampler_sample(s, logits);
+        assert_int_equal(t, expected[i]);
+        sampler_accept(s, t);
+    }
+    sampler_free(s);
+}
+
+static void test_thoughts_are_ended(void **state)
+{
+    (void)state;
+    struct sampler_params p = thinking(-1, true), idle = thinking(-1, false), unarmed = thinking(-1, true);
+    p.think_control = idle.think_control = true;
+    check_ended(p, 2, TOKENS('a', 'b', 'c', 'd'), TOKENS('a', 'b', THINK_END, 'd'));
+    check_ended(p, 0, TOKENS('a', 'b', 'c', 'd'), TOKENS(THINK_END, 'b', 'c', 'd'));
+    check_ended(p, 1, TOKENS(0xC3, 0xA9, 'c', 'd'), TOKENS(0xC3, 0xA9, THINK_END, 'd'));
+    check_ended(p, 2, TOKENS('a', THINK_END, 'c', 'd'), TOKENS('a', THINK_END, 'c', 'd')); /* too late */
+    check_ended(idle, 0, TOKENS('a', THINK_START, 'c', 'd'),
+                TOKENS('a', THINK_START, 'c', 'd')); /* too early */
+    check_ended(unarmed, 1, TOKENS('a', 'b', 'c'), TOKENS('a', 'b', 'c'));
+}
+
 static void test_lazy_after_thoughts(void **state)
 {
     (void)state;
@@ -621,6 +652,7 @@ int main(void)
         cmocka_unit_test(test_bad_triggers),
         cmocka_unit_test(test_sampler),
         cmocka_unit_test(test_thinking_budget),
+        cmocka_unit_test(test_thoughts_are_ended),
         cmocka_unit_test(test_lazy_after_thoughts),
     };
     return cmocka_run_group_tests(tests, NULL, teardown);
