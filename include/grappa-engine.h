@@ -37,7 +37,7 @@ struct grappa_engine_params { /* an all-zero one is the default */
     bool embeddings;            /* the model was loaded for embeddings; requests then ask for those only */
     bool swa_full;              /* as of a context */
     uint32_t swa_cache;         /* tokens of beginnings of which sliding windows are kept; 0: 4096 */
-    struct grappa_model *draft; /* for speculation; the caller's, must outlive the engine */
+    struct grappa_model *draft; /* for speculation, or MTP layers do; the caller's, outlives it */
 };
 
 /* The model must outlive the engine, and have no context of its own meanwhile. */

@@ -182,6 +182,9 @@ struct grappa_model_params {    /* an all-zero one is the default */
     bool profile; /* count time by node type, see grappa_profile */
     /* Rows of the output norm, [n_embd], in the place of logits: what embeddings are made of. */
     bool embeddings;
+    /* The layers that guess further tokens ("nextn", multi-token prediction) too: an engine then guesses with
+     * them (see grappa-engine.h). Refused when the file has none or its family's aren't known. */
+    bool mtp;
     /* Called now and then with 0…1; returning false stops the load. */
     bool (*progress)(float done, void *user);
     void *progress_user;

@@ -109,8 +109,13 @@ static int setup_rope(struct arch_model *m, struct err *err)
     return 0;
 }
 
-static int check_supported(const struct hparams *h, const struct family *f, struct err *err)
+static int check_supported(const struct hparams *h, const struct family *f, enum arch_part part,
+                           struct err *err)
 {
+    if (part != ARCH_TRUNK && h->n_nextn == 0)
+        return err_set(err, ERR_UNSUPPORTED, "the file has no MTP layers: there is nothing to guess with");
+    if (part != ARCH_TRUNK && !f->nextn)
+        return err_set(err, ERR_UNSUPPORTED, "MTP layers of %s can't run yet", h->arch);
     if (h->n_expert > 0 && !f->experts)
         return err_set(err, ERR_UNSUPPORTED, "%s with %u experts is no family that is known", h->arch,
                        h->n_expert);
@@ -152,11 +157,12 @@ struct arch_model *arch_build(const struct gguf *g, const struct arch_options *o
     m->weights = weights_new(g);
     m->graph = ir_new(arch->name);
     m->embeddings = o->embeddings;
+    m->part = o->part;
     m->precision = lower->precision;
     m->cache_type = lower->cache_type;
     if (hparams_read(&m->h, g, arch->family->layer_norm, err) < 0 ||
         (arch->family->setup && arch->family->setup(&m->h, g, err) < 0) ||
-        check_supported(&m->h, arch->family, err) < 0 || apply_options(&m->h, o, err) < 0 ||
+        check_supported(&m->h, arch->family, o->part, err) < 0 || apply_options(&m->h, o, err) < 0 ||
         setup_rope(m, err) < 0)
         goto failed;
     struct net n = {
@@ -167,6 +173,8 @@ struct arch_model *arch_build(const struct gguf *g, const struct arch_options *o
         .lower = lower,
         .model = m,
         .rope_order = rope_order(arch, g),
+        .first = o->part == ARCH_NEXTN ? m->h.n_layer : 0,
+        .end = o->part == ARCH_NEXTN ? m->h.n_layer + 1 : m->h.n_layer,
         .q_growth = IR_NONE,
         .rope_cos = {IR_NONE, IR_NONE},
         .rope_sin = {IR_NONE, IR_NONE},

@@ -14,7 +14,11 @@
  * that receives it after, or those that receive it after each token; state_begins i32 [B+1];
  *   state_interval i32 [B], ARCH_STATE_INTERVAL or 1;
  *   state.N f32 [slots, …]
- * Its output: logits f32 [R, n_vocab]; or embd, see struct arch_options. */
+ * Its output: logits f32 [R, n_vocab]; or embd, see struct arch_options.
+ *
+ * Layers that guess a further token ("nextn", multi-token prediction) are a graph of their own, with one more
+ * input, hidden_in f32 [T, n_embd]: for a token the trunk's row of the token before it. Source: llama.cpp's
+ * graphs of type LLM_GRAPH_TYPE_DECODER_MTP. */
 #ifndef ARCH_ARCH_H
 #define ARCH_ARCH_H
 
@@ -40,7 +44,16 @@ struct arch_state {
     int64_t dims[3];
 };
 
+/* What of a file is to become a graph. */
+enum arch_part {
+    ARCH_TRUNK,
+    ARCH_TRUNK_HIDDEN, /* one more output: hidden f32 [T, n_embd], the rows of the output norm of all tokens
+                        */
+    ARCH_NEXTN, /* the first layer behind the trunk; output hidden f32 [R, n_embd]: a deeper guess reads it */
+};
+
 struct arch_options { /* an all-zero one takes the file's values */
+    enum arch_part part;
     const char *device;
     bool embeddings;          /* the output is "embd" f32 [R, n_embd], the rows of the output norm */
     bool repack;              /* the plugin's own products, even where blocks could be multiplied in place */
@@ -52,12 +65,13 @@ struct arch_options { /* an all-zero one takes the file's values */
 
 struct arch_model {
     struct hparams h;
-    bool embeddings; /* as the options said */
+    enum arch_part part; /* this and the next: as the options said */
+    bool embeddings;
     struct ir *graph;
     const char *precision, *cache_type; /* to run it in, see struct lowering; NULL: the device's choice */
     struct weights *weights;
-    const struct gguf_tensor *embd;      /* token_embd: rows for the `embeddings` input … */
-    float embd_scale;                    /* … times this */
+    const struct gguf_tensor *embd; /* token_embd, or the layer's own: rows for the `embeddings` input … */
+    float embd_scale;               /* … times this */
     const struct gguf_tensor *positions; /* NULL, or rows to add, by position */
     uint32_t n_ctx_max;                  /* no position reaches it; 0: any may be */
     bool q_growth_used;

@@ -103,8 +103,8 @@ static int read_per_layer(struct hparams *h, const struct gguf *g, const char *k
     if (kv->is_array && (kv->n < h->n_layer || kv->type == GGUF_STRING))
         return err_set(err, ERR_FORMAT, "key %s has %llu numbers for %u layers", name,
                        (unsigned long long)kv->n, h->n_layer);
-    for (uint32_t il = 0; il < h->n_layer; il++) {
-        int64_t v = kv->is_array ? gguf_i64_at(kv, il) : one;
+    for (uint32_t il = 0; il < h->n_layer + h->n_nextn; il++) {
+        int64_t v = !kv->is_array ? one : gguf_i64_at(kv, il < kv->n ? il : kv->n - 1);
         if (v < 0 || v > INT32_MAX)
             return err_set(err, ERR_FORMAT, "key %s: %lld is out of range", name, (long long)v);
         *(uint32_t *)((char *)&h->layer[il] + offset) = (uint32_t)v;
@@ -116,14 +116,14 @@ static int read_heads(struct hparams *h, const struct gguf *g, struct err *err)
 {
     if (read_per_layer(h, g, "attention.head_count", offsetof(struct hparams_layer, n_head), true, err) < 0)
         return -1;
-    for (uint32_t il = 0; il < h->n_layer; il++)
+    for (uint32_t il = 0; il < h->n_layer + h->n_nextn; il++)
         h->layer[il].n_head_kv = h->layer[il].n_head;
     if (read_per_layer(h, g, "attention.head_count_kv", offsetof(struct hparams_layer, n_head_kv), false,
                        err) < 0 ||
         read_per_layer(h, g, "feed_forward_length", offsetof(struct hparams_layer, n_ff), false, err) < 0)
         return -1;
     uint32_t heads = 0;
-    for (uint32_t il = 0; il < h->n_layer; il++) {
+    for (uint32_t il = 0; il < h->n_layer + h->n_nextn; il++) {
         const struct hparams_layer *l = &h->layer[il];
         /* A layer without heads is no error here: block_attention complains. */
         if (l->n_head && l->n_head_kv && l->n_head % l->n_head_kv != 0)

@@ -24,7 +24,7 @@ struct hparams {
     uint32_t n_vocab; /* rows of the embedding matrix */
     uint32_t n_ctx_train, n_embd;
     uint32_t n_layer; /* of the trunk … */
-    uint32_t n_nextn; /* … and those behind it that guess further tokens; they aren't run */
+    uint32_t n_nextn; /* … and those behind it that guess further tokens: see enum arch_part */
     uint32_t n_embd_head_k, n_embd_head_v;
     uint32_t n_rot; /* dimensions of a head that are rotated */
     uint32_t n_expert;

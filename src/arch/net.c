@@ -36,10 +36,30 @@ static const struct gguf_tensor *vector(struct net *n, bool required, uint64_t s
     return net_matrix(n, required, 1, size, "%s", name);
 }
 
+/* Layers that guess begin with a product of both, each normed: the token's row and the hidden row before it.
+ */
+static ir_val joined(struct net *n, ir_val x)
+{
+    struct ir *g = n->g;
+    uint32_t width = n->h->n_embd;
+    ir_val hidden = ir_parameter(g, "hidden_in", IR_F32, IR_SHAPE(IR_DYN, width));
+    ir_scope(g, "blk.%u.nextn", n->first);
+    ir_val both[] = {net_rms_norm(n, x, true, "blk.%u.nextn.enorm", n->first),
+                     net_rms_norm(n, hidden, true, "blk.%u.nextn.hnorm", n->first)};
+    x = net_linear_named(n, ir_concat(g, 2, both, 1), NET_SCALE_BIAS, width, 2 * (uint64_t)width,
+                         "blk.%u.nextn.eh_proj", n->first);
+    ir_leave(g);
+    return x;
+}
+
 ir_val net_embeddings(struct net *n, float scale)
 {
     const struct hparams *h = n->h;
-    const struct gguf_tensor *t = net_matrix(n, true, h->n_vocab, h->n_embd, "token_embd.weight");
+    const struct gguf_tensor *t = NULL;
+    if (n->model->part == ARCH_NEXTN)
+        t = net_matrix(n, false, h->n_vocab, h->n_embd, "blk.%u.nextn.embed_tokens.weight", n->first);
+    if (!t)
+        t = net_matrix(n, true, h->n_vocab, h->n_embd, "token_embd.weight");
     if (t && !quant_dequantize(t->type, t->data, 0, NULL))
         ir_fail(n->g, "tensor token_embd.weight: type %s can't be used here", ggml_type_info(t->type)->name);
     n->model->embd = t;
@@ -47,7 +67,7 @@ ir_val net_embeddings(struct net *n, float scale)
     ir_val x = ir_parameter(n->g, "embeddings", IR_F32, IR_SHAPE(IR_DYN, h->n_embd));
     n->out_rows = ir_parameter(n->g, "out_rows", IR_I32, IR_SHAPE(IR_DYN));
     n->lower->begin(n);
-    return x;
+    return n->model->part == ARCH_NEXTN ? joined(n, x) : x;
 }
 
 void net_positions(struct net *n)
@@ -62,7 +82,8 @@ void net_positions(struct net *n)
 
 ir_val net_wanted_rows(struct net *n, uint32_t il, ir_val x)
 {
-    return il + 1 == n->h->n_layer ? ir_gather(n->g, x, n->out_rows, 0) : x;
+    bool last = il + 1 == n->end && n->model->part != ARCH_TRUNK_HIDDEN;
+    return last ? ir_gather(n->g, x, n->out_rows, 0) : x;
 }
 
 ir_val net_residual(struct net *n, ir_val x)
@@ -356,19 +377,43 @@ ir_val net_linear_named(struct net *n, ir_val x, enum net_with with, uint64_t ro
     return net_linear(n, x, with, 1, &t, NULL);
 }
 
+/* The name of the layer's own tensor if it has one, else of the trunk's. */
+static const char *own_or(struct net *n, const char *own, const char *trunk, char *name, size_t size)
+{
+    snprintf(name, size, "blk.%u.nextn.%s", n->first, own);
+    if (n->model->part == ARCH_NEXTN && weights_tensor(n->w, false, NULL, "%s.weight", name))
+        return name;
+    return trunk;
+}
+
+static ir_val output_norm(struct net *n, ir_val x)
+{
+    char own[64];
+    if (n->plain_norms)
+        return net_standardized(n, x);
+    const char *trunk = n->output_norm ? n->output_norm : "output_norm";
+    return net_norm(n, x, true, "%s", own_or(n, "shared_head_norm", trunk, own, sizeof own));
+}
+
 void net_head(struct net *n, ir_val x)
 {
     struct ir *g = n->g;
     const struct hparams *h = n->h;
-    x = n->plain_norms ? net_standardized(n, x)
-                       : net_norm(n, x, true, "%s", n->output_norm ? n->output_norm : "output_norm");
+    char own[64];
+    x = output_norm(n, x);
     if (n->model->embeddings) {
         ir_result(g, "embd", x);
         return;
     }
-    const struct gguf_tensor *t = net_matrix(n, false, h->n_vocab, h->n_embd, "output.weight");
+    if (n->model->part != ARCH_TRUNK)
+        ir_result(g, "hidden", x);
+    if (n->model->part == ARCH_TRUNK_HIDDEN)
+        x = ir_gather(g, x, n->out_rows, 0);
+    const struct gguf_tensor *t = net_matrix(n, false, h->n_vocab, h->n_embd, "%s.weight",
+                                             own_or(n, "shared_head_head", "output", own, sizeof own));
     if (!t)
-        t = n->model->embd;
+        t = n->model->part == ARCH_NEXTN ? net_matrix(n, true, h->n_vocab, h->n_embd, "token_embd.weight")
+                                         : n->model->embd;
     ir_val logits = net_linear(n, x, n->no_head_bias ? NET_SCALE : NET_SCALE_BIAS, 1, &t, NULL);
     if (h->logit_scale != 1)
         logits = ir_mul(g, logits, ir_f32(g, h->logit_scale));

@@ -103,6 +103,8 @@ struct net {
         ROPE_BY_SECTIONS, /* in arch.def: NeoX if the file has sections of M-RoPE, else normal */
     } rope_order;         /* of the file's Q and K rows */
 
+    uint32_t first, end; /* layers that the graph runs */
+
     const char *output_norm; /* the tensor's name without ".weight"; NULL: "output_norm" */
     bool plain_norms;        /* LayerNorms without weights */
     bool no_head_bias;
@@ -120,11 +122,13 @@ struct net {
     int n_sums;
 };
 
-/* Inputs and the first residual stream: f32 [T, n_embd], the rows of token_embd, times `scale`. */
+/* Inputs and the first residual stream: f32 [T, n_embd], the rows of token_embd, times `scale`; of layers
+ * that guess, what they make of these and the hidden rows. */
 ir_val net_embeddings(struct net *n, float scale);
 /* The file's learned positions are added to the embeddings; no context is longer than they are. */
 void net_positions(struct net *n);
-/* The wanted rows of the last layer; other layers keep all. Call it where only row-wise work is left. */
+/* The wanted rows of the last layer; other layers keep all, as does one whose hidden rows are an output. Call
+ * it where only row-wise work is left. */
 ir_val net_wanted_rows(struct net *n, uint32_t il, ir_val x);
 
 /* A block's output, times the family's factor for what joins the residual stream. */
@@ -169,8 +173,8 @@ ir_val net_linear_named(struct net *n, ir_val x, enum net_with with, uint64_t ro
 const struct gguf_tensor *net_matrix(struct net *n, bool required, uint64_t rows, uint64_t cols,
                                      const char *fmt, ...) __attribute__((format(printf, 5, 6)));
 
-/* Output norm, head (tied to the embeddings when there is none), soft cap: the result "logits" [n, n_vocab].
- */
+/* Output norm, head (tied to the embeddings when there is none), soft cap: the result "logits" [n, n_vocab],
+ * and "hidden" where the options ask for it. Layers that guess may have a norm and a head of their own. */
 void net_head(struct net *n, ir_val x);
 
 /* Queries [T, …] times what they grow by, if the family has that. */

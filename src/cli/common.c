@@ -297,6 +297,12 @@ static float file_default(float v)
     return v < 0 ? 0 : v;
 }
 
+bool guesses_by_mtp(const struct options *o)
+{
+    return o->spec_type && strstr(o->spec_type, "draft-mtp") && !strstr(o->spec_type, "ngram") &&
+           !o->model_draft;
+}
+
 int model_setup_init(struct model_setup *s, const struct options *o, struct grappa_err *err)
 {
     *s = (struct model_setup){0};
@@ -316,6 +322,7 @@ int model_setup_init(struct model_setup *s, const struct options *o, struct grap
     p->yarn_beta_fast = file_default(o->yarn_beta_fast);
     p->profile = o->profile;
     p->repack = o->repack;
+    p->mtp = guesses_by_mtp(o);
     if (type_parse("--precision", o->precision, &p->precision, err) ||
         type_parse("--cache-type-k", o->type_k, &p->type_k, err) ||
         type_parse("--cache-type-v", o->type_v, &p->type_v, err))

@@ -142,10 +142,10 @@ void sampling_release(struct sampling *s)
 void copy_speculation_options(struct grappa_request_params *p, const struct options *o)
 {
     p->lookup = o->spec_type && strstr(o->spec_type, "ngram");
-    p->n_draft = p->lookup ? o->lookup_max : o->model_draft ? o->draft_max : 0;
+    bool drafts = o->model_draft || guesses_by_mtp(o);
+    p->n_draft = p->lookup ? o->lookup_max : drafts ? o->draft_max : 0;
     p->n_draft_min = o->draft_min;
     p->draft_p_min = o->draft_p_min;
-    if (!p->lookup && !o->model_draft && o->spec_type && strstr(o->spec_type, "draft"))
-        log_warn("--spec-type %s: nothing guesses without -md; MTP layers of a model are not used",
-                 o->spec_type);
+    if (!p->lookup && !drafts && o->spec_type && strstr(o->spec_type, "draft"))
+        log_warn("--spec-type %s: nothing guesses without -md", o->spec_type);
 }

@@ -49,6 +49,12 @@ static int make_host(struct grappa_context *c, struct err *err)
     t->state_indices = host_alloc(2 * parts, sizeof(int32_t)); /* states within steps are among the parts */
     t->state_begins = host_alloc(seqs + 1, sizeof(int32_t));
     t->state_interval = host_alloc(seqs, sizeof(int32_t));
+    if (c->m->arch->part == ARCH_NEXTN) {
+        t->hidden = host_alloc(n * c->m->arch->h.n_embd, sizeof(float));
+        c->hidden_in = host_alloc(n, sizeof *c->hidden_in);
+        if (!t->hidden || !c->hidden_in)
+            return err_set(err, ERR_MEMORY, "no memory for steps of %u tokens", c->n_batch);
+    }
     c->row_of = host_alloc(n, sizeof(int32_t));
     c->seq_tokens = host_alloc(seqs, sizeof(int32_t));
     c->old_len = host_alloc(seqs, sizeof(int32_t));
@@ -154,6 +160,8 @@ void grappa_context_free(struct grappa_context *c)
     struct host *t = &c->host;
     void *all[] = {t->q_growth,
                    t->embeddings,
+                   t->hidden,
+                   (void *)c->hidden_in,
                    t->cos[0],
                    t->cos[1],
                    t->sin[0],
@@ -298,6 +306,8 @@ static int bind_slice(struct grappa_context *c, int64_t rows, int64_t n_seqs, in
     int64_t dims[] = {rows, c->m->arch->h.n_embd};
     if (ov_bind(p, "embeddings", OV_ELEM_F32, 2, dims, t->embeddings, err) < 0)
         return -1;
+    if (t->hidden && ov_bind(p, "hidden_in", OV_ELEM_F32, 2, dims, t->hidden, err) < 0)
+        return -1;
     return bind_tables(c, n_seqs, err);
 }
 
@@ -341,6 +351,10 @@ static int run_slice(struct grappa_context *c, const struct grappa_batch *b, siz
     for (size_t i = 0; i < n; i++) {
         int32_t row = c->row_of[i];
         arch_embed(c->m->arch, b->token[first + i], t->pos[row], t->embeddings + (size_t)row * width);
+        if (t->hidden && c->hidden_in[i])
+            memcpy(t->hidden + (size_t)row * width, c->hidden_in[i], width * sizeof(float));
+        else if (t->hidden)
+            memset(t->hidden + (size_t)row * width, 0, width * sizeof(float));
         if (wanted(b, first + i))
             t->out_rows[out++] = row;
     }
@@ -390,6 +404,8 @@ static int run(struct grappa_context *c, const struct grappa_batch *b, struct er
         /* Asked again behind the step, for a file that was cut in it. */
         if (gguf_changed(c->m->file.g, err) < 0 || move_windows(c, b, first, n, err) < 0 ||
             run_slice(c, b, first, n, &n_out, err) < 0 || gguf_changed(c->m->file.g, err) < 0)
+            return -1;
+        if (c->m->arch->part != ARCH_TRUNK && !(c->hidden = ov_output(c->m->program, "hidden", &size, err)))
             return -1;
         if (n_out == 0)
             continue;
@@ -456,6 +472,12 @@ const float *grappa_logits(struct grappa_context *c, int32_t i)
     if (i < 0 || i >= c->n_logits)
         return NULL;
     return c->logits + (size_t)i * row_width(c);
+}
+
+const float *context_hidden(const struct grappa_context *c, int32_t i)
+{
+    int32_t row = c->m->arch->part == ARCH_NEXTN ? i : c->row_of[i];
+    return c->hidden + (size_t)row * c->m->arch->h.n_embd;
 }
 
 int32_t grappa_n_logits(const struct grappa_context *c)

@@ -16,6 +16,7 @@ struct block_table {
 /* Host memory of the graph's inputs for one slice. */
 struct host {
     float *embeddings;      /* [n_batch, n_embd] */
+    float *hidden;          /* the same, of layers that guess; else NULL */
     float *cos[2], *sin[2]; /* [n_batch, n_rot] */
     float *q_growth;        /* [n_batch] */
     int32_t *pos;           /* [n_batch] */
@@ -45,6 +46,10 @@ struct grappa_context {
     /* [n_seqs], set by who makes the batch: so many of its last tokens are guesses. Then the batch is one
      * slice. */
     int32_t *guesses;
+    /* [n_batch], of layers that guess, set by who makes the batch: the hidden row [n_embd] that goes with
+     * each token; NULL: zeros. Read before the inference. */
+    const float **hidden_in;
+    const float *hidden; /* the last slice's hidden rows, if the graph gives them: see context_hidden */
 
     const float *logits; /* of the last batch: [n_logits, n_vocab] */
     int32_t n_logits;
@@ -70,6 +75,9 @@ struct context_extras { /* for who schedules by himself; all-zero: nothing */
 /* As grappa_context_new. */
 struct grappa_context *context_new(struct grappa_model *m, const struct grappa_context_params *params,
                                    const struct context_extras *extras, struct grappa_err *err);
+/* Of a model loaded with its layers that guess: the hidden row [n_embd] of the i-th token of the last batch,
+ * which was one slice; of such layers: of its i-th wanted token. Valid until the next batch. */
+const float *context_hidden(const struct grappa_context *c, int32_t i);
 /* Bytes of the states of one sequence; 0: the model isn't recurrent. */
 uint64_t context_state_bytes(const struct grappa_model *m);
 

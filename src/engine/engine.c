@@ -139,17 +139,22 @@ static void end_all(struct grappa_engine *e)
     pthread_mutex_unlock(&e->lock);
 }
 
+static double infer_seconds(const struct grappa_engine *e)
+{
+    return e->ctx->infer_s + (e->speculate.draft.ctx ? e->speculate.draft.ctx->infer_s : 0);
+}
+
 static void *work(void *arg)
 {
     struct grappa_engine *e = arg;
     while (wait_for_work(e)) {
-        double start = engine_seconds(), inside = e->ctx->infer_s;
+        double start = engine_seconds(), inside = infer_seconds(e);
         end_overdue(e);
         slots_run_commands(e);
         admit(e);
         step_run(e);
-        e->stats.infer_s = e->ctx->infer_s;
-        e->stats.host_s += engine_seconds() - start - (e->ctx->infer_s - inside);
+        e->stats.infer_s = infer_seconds(e);
+        e->stats.host_s += engine_seconds() - start - (e->stats.infer_s - inside);
         slots_publish(e);
     }
     end_all(e);

@@ -56,6 +56,9 @@ struct grappa_model {
     bool profile;
     int unpacked_steps;          /* inferences left in which the plugin may still pack weights */
     struct grappa_context *user; /* a compiled graph has one request: one context at a time */
+    /* The layer that guesses, compiled by itself, if that was asked for: a model whose file and vocabulary
+     * are this one's, for a context of struct draft. Owned. */
+    struct grappa_model *nextn;
     struct grappa_model_stats stats;
 };
 

@@ -125,6 +125,12 @@ static int ask_caches(struct grappa_model *m, struct err *err)
     return 0;
 }
 
+/* Rows for an embedding need no guesses. */
+static bool guesses(const struct grappa_model_params *o)
+{
+    return o->mtp && !o->embeddings;
+}
+
 struct load_progress {
     const struct grappa_model_params *params;
     float from, to;
@@ -137,10 +143,11 @@ static bool report(float done, void *user)
            p->params->progress(p->from + (p->to - p->from) * done, p->params->progress_user);
 }
 
-static int build(struct grappa_model *m, struct gguf *g, const struct grappa_model_params *o,
-                 struct buf *tail, struct err *err)
+static int build_graph(struct grappa_model *m, struct gguf *g, const struct grappa_model_params *o,
+                       enum arch_part part, struct buf *tail, struct err *err)
 {
     struct arch_options options = {
+        .part = part,
         .device = o->device,
         .repack = o->repack,
         .embeddings = o->embeddings,
@@ -154,12 +161,20 @@ static int build(struct grappa_model *m, struct gguf *g, const struct grappa_mod
         .yarn_beta_slow = o->yarn_beta_slow,
         .yarn_beta_fast = o->yarn_beta_fast,
     };
+    m->arch = arch_build(g, &options, err);
+    if (!m->arch || check_types(m->arch, o, err) < 0)
+        return -1;
+    return ir_write(m->arch->graph, weights_blob_size(m->arch->weights), &m->xml, tail, err);
+}
+
+static int build(struct grappa_model *m, struct gguf *g, const struct grappa_model_params *o,
+                 struct buf *tail, struct err *err)
+{
     for (size_t i = 0; i < o->n_override_kv; i++) {
         if (gguf_override(g, o->override_kv[i], err) < 0)
             return -1;
     }
-    m->arch = arch_build(g, &options, err);
-    if (!m->arch || check_types(m->arch, o, err) < 0)
+    if (build_graph(m, g, o, guesses(o) ? ARCH_TRUNK_HIDDEN : ARCH_TRUNK, tail, err) < 0)
         return -1;
     if (o->embeddings && rank_init(&m->rank, g, m->arch, err) < 0)
         return -1;
@@ -171,7 +186,7 @@ static int build(struct grappa_model *m, struct gguf *g, const struct grappa_mod
     if (vocab_n_tokens(m->vocab.v) > (int32_t)m->arch->h.n_vocab)
         return err_set(err, ERR_FORMAT, "%d tokens in the vocabulary, but %u rows in token_embd.weight",
                        vocab_n_tokens(m->vocab.v), m->arch->h.n_vocab);
-    return ir_write(m->arch->graph, weights_blob_size(m->arch->weights), &m->xml, tail, err);
+    return 0;
 }
 
 static int compile(struct grappa_model *m, const struct grappa_model_params *o, struct err *err)
@@ -194,6 +209,24 @@ static int compile(struct grappa_model *m, const struct grappa_model_params *o, 
     return m->program ? ask_caches(m, err) : -1;
 }
 
+/* The layer that guesses: a graph and an image of its own over the same file. */
+static int load_nextn(struct grappa_model *m, struct gguf *g, const struct grappa_model_params *o,
+                      struct err *err)
+{
+    struct buf tail = {0};
+    struct grappa_model *n = m->nextn = xcalloc(1, sizeof *n);
+    struct load_progress filling = {o, 0.9f, 0.95f};
+    n->file.g = g;
+    n->profile = o->profile;
+    int r = build_graph(n, g, o, ARCH_NEXTN, &tail, err);
+    if (r == 0)
+        r = image_make(&n->image, g, n->arch->weights, &tail, (struct image_progress){report, &filling}, err);
+    if (r == 0)
+        r = compile(n, o, err);
+    buf_release(&tail);
+    return r;
+}
+
 struct grappa_model *grappa_model_load(const char *path, const struct grappa_model_params *params,
                                        struct grappa_err *err)
 {
@@ -214,7 +247,7 @@ struct grappa_model *grappa_model_load(const char *path, const struct grappa_mod
     if (image_make(&m->image, g, m->arch->weights, &tail, (struct image_progress){report, &filling}, &e) < 0)
         goto failed;
     double filled = engine_seconds();
-    if (compile(m, &o, &e) < 0)
+    if (compile(m, &o, &e) < 0 || (guesses(&o) && load_nextn(m, g, &o, &e) < 0))
         goto failed;
     report(1.0f, &(struct load_progress){&o, 0.0f, 1.0f});
     buf_release(&tail);
@@ -236,20 +269,30 @@ failed:
     return NULL;
 }
 
-void grappa_model_free(struct grappa_model *m)
+/* All but what a model shares with its layer that guesses. */
+static void free_compiled(struct grappa_model *m)
 {
     if (!m)
         return;
     ov_program_free(m->program);
     image_release(&m->image);
-    grammar_vocab_free(m->vocab.grammar);
-    vocab_free(m->vocab.v);
     arch_free(m->arch);
     buf_release(&m->xml);
     free(m->caches);
-    rank_release(&m->rank);
-    engine_file_release(&m->file);
     free(m);
+}
+
+void grappa_model_free(struct grappa_model *m)
+{
+    if (!m)
+        return;
+    free_compiled(m->nextn);
+    grammar_vocab_free(m->vocab.grammar);
+    vocab_free(m->vocab.v);
+    rank_release(&m->rank);
+    struct grappa_file file = m->file;
+    free_compiled(m);
+    engine_file_release(&file);
 }
 
 const struct grappa_vocab *grappa_model_vocab(const struct grappa_model *m)

@@ -104,6 +104,7 @@ void recall_piece_done(struct grappa_engine *e, const struct slot *s)
     if (!c) {
         c = oldest(r->states, r->n_states);
         grappa_seq_copy(e->ctx, s->id, c->seq, NULL);
+        mtp_copied(e, s->id, c->seq);
         states_only_now(&e->ctx->states, c->seq);
         set_tokens(c, s->tokens, s->n_past);
     }

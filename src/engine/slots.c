@@ -53,6 +53,7 @@ void slots_trim(struct grappa_engine *e, struct slot *s, int32_t n)
 static void copy_from(struct grappa_engine *e, struct slot *s, const struct slot *from, int32_t n)
 {
     grappa_seq_copy(e->ctx, from->id, s->id, NULL);
+    mtp_copied(e, from->id, s->id);
     s->n_registered = from->n_registered;
     slots_trim(e, s, n);
 }
@@ -67,6 +68,7 @@ static int32_t held_by(struct grappa_engine *e, const struct slot *s, const stru
 static void copy_state(struct grappa_engine *e, struct slot *s, const struct recalled *c)
 {
     grappa_seq_copy(e->ctx, c->seq, s->id, NULL);
+    mtp_copied(e, c->seq, s->id);
     s->n_past = c->n;
 }
 

@@ -27,7 +27,7 @@ int speculate_init(struct grappa_engine *e, struct grappa_err *err)
     p->offers = xcalloc((size_t)e->n_slots, sizeof *p->offers);
     p->lookups = xcalloc((size_t)e->n_slots, sizeof *p->lookups);
     p->guessed = xcalloc((size_t)e->n_slots, sizeof *p->guessed);
-    return e->params.draft ? draft_init(&p->draft, e, err) : 0;
+    return e->params.draft || e->m->nextn ? draft_init(&p->draft, e, err) : 0;
 }
 
 void speculate_release(struct grappa_engine *e)

@@ -3,8 +3,9 @@
  * guessed (step.c), so a text is the one that plain sampling writes, whoever guessed.
  *
  * Guesses come from the text itself, by looking up where its last tokens stood before (as llama.cpp's
- * ngram-simple), or from a draft model. How many are taken is a matter of cost: what steps of so many rows
- * have taken lately, and how often guesses were right; where a step with guesses doesn't pay, there are none.
+ * ngram-simple), from a draft model, or from the model's own layers for it (multi-token prediction). How many
+ * are taken is a matter of cost: what steps of so many rows have taken lately, and how often guesses were
+ * right; where a step with guesses doesn't pay, there are none.
  */
 #ifndef ENGINE_SPECULATE_H
 #define ENGINE_SPECULATE_H
@@ -22,7 +23,7 @@ enum {
     GUESS_MAX = 64,   /* guesses behind one token */
     LOOKUP_MIN = 3,   /* tokens that must match */
     LOOKUP_MOST = 32, /* more of them say no more */
-    GUESS_KINDS = 5,  /* by how much of the text matches; the last: of a draft model */
+    GUESS_KINDS = 5,  /* by how much of the text matches; the last: of a draft model or MTP layers */
 };
 
 /* ---- speculate_lookup.c: where the last tokens of a text stood before ---- */
@@ -61,17 +62,25 @@ struct offer {    /* guesses that a request could have */
 void cost_choose(const struct row_cost *c, struct offer *offers, int32_t n_offers, int32_t rows, double each);
 
 /* ---- speculate_draft.c: another model's guesses ---- */
-struct draft_text {   /* of a slot, in the draft model's sequence of the same number */
-    uint64_t started; /* of which request; 0: none */
-    int32_t held;     /* tokens in the sequence */
-    int32_t from;     /* from here on they are guesses, and these */
-    grappa_token guess[GUESS_MAX];
+/* Of a sequence of the engine's context, in the draft context's of the same number. Places are those of the
+ * slot's text. */
+struct draft_text {
+    uint64_t started;     /* of which request; 0: none that runs */
+    grappa_token *tokens; /* [n_ctx_slot and some], by place: what the sequence holds */
+    int32_t base, held;   /* the first and the one behind the last */
+    int32_t from;         /* from here on they are guesses */
+    /* MTP layers: hidden rows of places from row_from on, which no token has been put in with yet. */
+    float *rows; /* [MTP_ROWS, n_embd]; NULL before there is one */
+    int32_t row_from, n_rows;
 };
 
 struct draft {
     struct grappa_context *ctx; /* NULL: there is no draft model */
-    struct draft_text *texts;   /* [n_slots] */
-    grappa_token *token;        /* [room]: the batch that is put together */
+    bool mtp;                   /* it is of the model's own layers */
+    int32_t n_logits;           /* tokens that can be guessed */
+    struct draft_text *texts;   /* [n_texts] */
+    int32_t n_texts;
+    grappa_token *token; /* [room]: the batch that is put together */
     int32_t *seq;
     int8_t *logits;
     int32_t n, room;
@@ -84,6 +93,29 @@ void draft_release(struct draft *d);
 /* Guesses for the slots with offers[i].n > 0, put behind their tokens; fewer where the model isn't sure, none
  * for texts that it has yet to read. offers[i] is of line[i]. */
 void draft_guess(struct grappa_engine *e, struct slot **line, struct offer *offers, int32_t n);
+/* A token into the batch; `row`, of MTP layers: the hidden row before it, NULL: none. */
+void draft_put(struct draft *d, int32_t seq, grappa_token t, bool wanted, const float *row);
+/* Runs the batch. False: it failed. */
+bool draft_run(struct grappa_engine *e, struct draft *d);
+/* Cuts the sequence so that it ends before a place, or before where it can be cut to. */
+void draft_cut(struct draft *d, int32_t seq, int32_t place);
+/* The sequence holds nothing any more. */
+void draft_forget(struct draft *d, int32_t seq);
+
+/* ---- speculate_mtp.c: what differs when it is MTP layers that guess ---- */
+enum { MTP_ROWS = 2 * GUESS_MAX };
+
+/* After a step of the engine's context, before anything is made of it: MTP layers learn what it has computed.
+ */
+void mtp_follow(struct grappa_engine *e);
+/* Whether the slot's text can be put in up to its end. */
+bool mtp_ready(struct draft *d, const struct slot *s);
+/* The hidden row that goes with the token at a place; NULL: none. */
+const float *mtp_row_for(const struct draft *d, const struct draft_text *x, int32_t place);
+/* All rows are used but the one to come, of the last token. */
+void mtp_rows_used(struct draft_text *x);
+/* A sequence of the engine's context has become a copy of another. */
+void mtp_copied(struct grappa_engine *e, int32_t src, int32_t dst);
 
 /* ---- speculate.c ---- */
 struct guessed { /* the last guesses of a slot, to learn from */

@@ -1,6 +1,7 @@
 /* Guesses of a draft model: a smaller one with the same vocabulary, in a context of its own. Its sequences
  * follow the slots' texts; what they had of wrong guesses is cut off again. All slots that want guesses go
- * through it together. */
+ * through it together. MTP layers of the model itself are one too; what is special about them is in
+ * speculate_mtp.c. */
 #include "engine/speculate.h"
 
 #include "base/mem.h"
@@ -11,6 +12,7 @@
 #include <string.h>
 
 enum { VOCAB_SLACK = 128, PIECE_MAX = 256 }; /* tokens that one vocabulary may have more: padding */
+enum { FEW = 4 };                            /* tokens that MTP layers have to catch up with, as a rule */
 
 /* ---- making one ---- */
 
@@ -31,24 +33,35 @@ static int same_vocab(const struct grappa_vocab *a, const struct grappa_vocab *b
     return 0;
 }
 
+static int check_model(const struct grappa_engine *e, struct grappa_model *m, struct err *err)
+{
+    if (m == e->m)
+        return err_set(err, ERR_USAGE, "a model can't be its own draft model");
+    if (grappa_model_is_recurrent(m))
+        return err_set(err, ERR_UNSUPPORTED,
+                       "a draft model with recurrent layers: they can't take guesses back");
+    return same_vocab(e->vocab, grappa_model_vocab(m), err);
+}
+
 int draft_init(struct draft *d, const struct grappa_engine *e, struct grappa_err *err)
 {
-    struct grappa_model *m = e->params.draft;
+    struct grappa_model *m = e->params.draft ? e->params.draft : e->m->nextn;
     struct err none = ERR_INIT;
-    if (m == e->m)
-        err_set(&none, ERR_USAGE, "a model can't be its own draft model");
-    else if (grappa_model_is_recurrent(m))
-        err_set(&none, ERR_UNSUPPORTED, "a draft model with recurrent layers: they can't take guesses back");
-    if (none.code || same_vocab(e->vocab, grappa_model_vocab(m), &none) < 0)
+    d->mtp = m == e->m->nextn;
+    if (!d->mtp && check_model(e, m, &none) < 0)
         return engine_fail(err, &none);
+    d->n_logits = grappa_vocab_n_tokens(d->mtp ? e->vocab : grappa_model_vocab(m));
+    d->n_texts = e->n_slots + (d->mtp ? e->recall.n_states : 0);
     struct grappa_context_params p = {
-        .n_ctx = grappa_n_ctx(e->ctx), .n_batch = e->params.n_batch, .n_seq_max = e->params.n_slots};
+        .n_ctx = grappa_n_ctx(e->ctx), .n_batch = e->params.n_batch, .n_seq_max = (uint32_t)d->n_texts};
     d->ctx = grappa_context_new(m, &p, err);
     if (!d->ctx)
         return -1;
-    size_t n = (size_t)e->n_slots, room = grappa_n_batch(d->ctx);
+    size_t room = grappa_n_batch(d->ctx);
     d->room = (int32_t)room;
-    d->texts = xcalloc(n, sizeof *d->texts);
+    d->texts = xcalloc((size_t)d->n_texts, sizeof *d->texts);
+    for (int32_t i = 0; i < d->n_texts; i++)
+        d->texts[i].tokens = xcalloc((size_t)e->n_ctx_slot + GUESS_MAX, sizeof(grappa_token));
     d->token = xcalloc(room, sizeof *d->token);
     d->seq = xcalloc(room, sizeof *d->seq);
     d->logits = xcalloc(room, sizeof *d->logits);
@@ -57,6 +70,10 @@ int draft_init(struct draft *d, const struct grappa_engine *e, struct grappa_err
 
 void draft_release(struct draft *d)
 {
+    for (int32_t i = 0; d->texts && i < d->n_texts; i++) {
+        free(d->texts[i].tokens);
+        free(d->texts[i].rows);
+    }
     free(d->texts);
     free(d->token);
     free(d->seq);
@@ -67,25 +84,26 @@ void draft_release(struct draft *d)
 
 /* ---- a batch ---- */
 
-static void put(struct draft *d, int32_t seq, grappa_token t, bool wanted)
+void draft_put(struct draft *d, int32_t seq, grappa_token t, bool wanted, const float *row)
 {
+    if (d->mtp)
+        d->ctx->hidden_in[d->n] = row;
     d->token[d->n] = t;
     d->seq[d->n] = seq;
     d->logits[d->n++] = wanted;
 }
 
-/* Sequences that no request runs on give way. False: it failed all the same. */
-static bool run(struct grappa_engine *e, struct draft *d)
+/* Sequences that no request runs on give way. */
+bool draft_run(struct grappa_engine *e, struct draft *d)
 {
     struct grappa_batch b = {.n = (size_t)d->n, .token = d->token, .seq_id = d->seq, .logits = d->logits};
     if (grappa_decode(d->ctx, &b, NULL) == 0)
         return true;
     bool any = false;
-    for (int32_t i = 0; i < e->n_slots; i++) {
-        if (e->slots[i].r || d->texts[i].held == 0)
+    for (int32_t i = 0; i < d->n_texts; i++) {
+        if ((i < e->n_slots && e->slots[i].r) || grappa_seq_len(d->ctx, i) == 0)
             continue;
-        grappa_seq_trim(d->ctx, i, 0, NULL);
-        d->texts[i].held = 0;
+        draft_forget(d, i);
         any = true;
     }
     return any && grappa_decode(d->ctx, &b, NULL) == 0;
@@ -93,49 +111,68 @@ static bool run(struct grappa_engine *e, struct draft *d)
 
 /* ---- following the texts ---- */
 
+void draft_cut(struct draft *d, int32_t seq, int32_t place)
+{
+    struct draft_text *x = &d->texts[seq];
+    x->base = place < x->base ? place : x->base;
+    int32_t n = grappa_seq_trim_point(d->ctx, seq, place - x->base);
+    x->held = x->base + n;
+    grappa_seq_trim(d->ctx, seq, n, NULL);
+}
+
+void draft_forget(struct draft *d, int32_t seq)
+{
+    struct draft_text *x = &d->texts[seq];
+    draft_cut(d, seq, 0);
+    x->from = x->row_from = x->n_rows = 0;
+}
+
 /* Cuts off what the sequence has that is not the slot's text. */
 static void follow(struct draft *d, const struct slot *s)
 {
     struct draft_text *x = &d->texts[s->id];
-    if (x->started != s->started || x->from > s->n_tokens)
-        *x = (struct draft_text){.started = s->started};
+    if (x->started != s->started || x->from > s->n_tokens) /* another text, or one that was cut */
+        x->from = 0;
+    x->started = s->started;
     int32_t right = x->from;
-    while (right < x->held && right < s->n_tokens - 1 && s->tokens[right] == x->guess[right - x->from])
+    while (right < x->held && right < s->n_tokens - 1 && s->tokens[right] == x->tokens[right])
         right++;
-    x->held = right < x->held ? right : x->held;
-    x->held = x->held < s->n_tokens ? x->held : s->n_tokens - 1;
-    x->held = grappa_seq_trim_point(d->ctx, s->id, x->held);
-    grappa_seq_trim(d->ctx, s->id, x->held, NULL);
+    right = right < x->held ? right : x->held;
+    draft_cut(d, s->id, right < s->n_tokens ? right : s->n_tokens - 1);
 }
 
 /* A batch has failed: what its sequences were to hold isn't there. */
 static void lost(struct draft *d, struct slot **line, int32_t n)
 {
-    for (int32_t i = 0; i < n; i++) {
-        struct draft_text *x = &d->texts[line[i]->id];
-        grappa_seq_trim(d->ctx, line[i]->id, 0, NULL);
-        x->held = x->from = 0;
-    }
+    for (int32_t i = 0; i < n; i++)
+        draft_forget(d, line[i]->id);
 }
 
-/* What the sequences lack of the texts; those it isn't enough for have no guesses this time. */
-static void catch_up(struct grappa_engine *e, struct slot **line, struct offer *offers, int32_t n)
+/* What a sequence lacks of its text. False: it isn't enough for guesses this time. */
+static bool catch_up(struct draft *d, const struct slot *s)
 {
-    struct draft *d = &e->speculate.draft;
+    struct draft_text *x = &d->texts[s->id];
+    if (d->mtp && !mtp_ready(d, s))
+        return false;
+    if (!d->mtp)
+        follow(d, s);
+    for (; x->held < s->n_tokens && d->n < d->room; x->held++) {
+        x->tokens[x->held] = s->tokens[x->held];
+        draft_put(d, s->id, s->tokens[x->held], x->held == s->n_tokens - 1, mtp_row_for(d, x, x->held));
+    }
+    x->from = x->held;
+    if (x->held < s->n_tokens)
+        return false;
+    mtp_rows_used(x);
+    return true;
+}
+
+static void catch_up_all(struct draft *d, struct slot **line, struct offer *offers, int32_t n)
+{
     d->n = 0;
     for (int32_t i = 0; i < n; i++) {
-        struct slot *s = line[i];
-        struct draft_text *x = &d->texts[s->id];
-        if (offers[i].n == 0 || s->r->p.lookup)
-            continue;
-        follow(d, s);
-        while (x->held < s->n_tokens && d->n < d->room) {
-            put(d, s->id, s->tokens[x->held], x->held == s->n_tokens - 1);
-            x->held++;
-        }
-        if (x->held < s->n_tokens)
+        if (offers[i].n > 0 && !line[i]->r->p.lookup && !catch_up(d, line[i]))
             offers[i].n = 0;
-        x->from = x->held;
     }
 }
 
@@ -157,8 +194,7 @@ static void take_guesses(struct grappa_engine *e, struct slot **line, struct off
                          int32_t depth, bool fine)
 {
     struct draft *d = &e->speculate.draft;
-    int32_t n_vocab = grappa_vocab_n_tokens(e->vocab), row = 0;
-    int32_t n_logits = grappa_vocab_n_tokens(grappa_model_vocab(e->params.draft));
+    int32_t n_vocab = grappa_vocab_n_tokens(e->vocab), row = -1;
     d->n = 0;
     for (int32_t i = 0; i < n; i++) {
         struct slot *s = line[i];
@@ -166,31 +202,32 @@ static void take_guesses(struct grappa_engine *e, struct slot **line, struct off
         if (s->r->p.lookup || offers[i].n <= depth)
             continue;
         grappa_token t = GRAPPA_TOKEN_NONE;
+        row++;
         if (fine)
-            t = best_of(grappa_logits(d->ctx, row++), n_logits, s->r->p.draft_p_min);
+            t = best_of(grappa_logits(d->ctx, row), d->n_logits, s->r->p.draft_p_min);
         if (t == GRAPPA_TOKEN_NONE || t >= n_vocab) {
             offers[i].n = depth < s->r->p.n_draft_min ? 0 : depth;
             continue;
         }
-        s->tokens[s->n_tokens + depth] = x->guess[depth] = t;
+        s->tokens[s->n_tokens + depth] = t;
         if (depth + 1 == offers[i].n)
             continue;
-        put(d, s->id, t, true);
-        x->held++;
+        x->tokens[x->held++] = t;
+        draft_put(d, s->id, t, true, d->mtp ? context_hidden(d->ctx, row) : NULL);
     }
 }
 
 void draft_guess(struct grappa_engine *e, struct slot **line, struct offer *offers, int32_t n)
 {
     struct draft *d = &e->speculate.draft;
-    catch_up(e, line, offers, n);
+    catch_up_all(d, line, offers, n);
     for (int32_t depth = 0; d->n > 0; depth++) {
         double start = engine_seconds();
-        bool one_each = d->n <= n, fine = run(e, d);
+        bool typical = d->n <= (d->mtp ? FEW : 1) * n, fine = draft_run(e, d);
         take_guesses(e, line, offers, n, depth, fine);
         if (!fine)
             lost(d, line, n);
-        else if (one_each)
+        else if (typical)
             d->seconds += (engine_seconds() - start - d->seconds) / (d->seconds > 0 ? 8 : 1);
     }
 }

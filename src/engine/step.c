@@ -428,6 +428,7 @@ static void compute(struct grappa_engine *e)
         return;
     }
     speculate_timed(e, e->ctx->infer_s - before);
+    mtp_follow(e);
     e->stats.n_steps++;
     for (int32_t i = 0, row = 0; i < t->n_parts; i++) {
         struct slot *s = t->parts[i];

@@ -245,6 +245,7 @@ static int open_model(struct model *m, struct grappa_err *err)
         return -1;
     m->v = grappa_model_vocab(m->m);
     if (p->model_draft) {
+        params.mtp = false;
         m->draft = grappa_model_load(p->model_draft, &params, err);
         if (!m->draft)
             goto failed;

@@ -436,7 +436,10 @@ json_t *settings_json(const struct settings *s, bool brief)
     json_object_set_new(j, "reasoning_in_content", json_false());
     json_object_set_new(j, "generation_prompt", json_string(""));
     json_object_set_new(j, "samplers", samplers_json(s));
-    const char *types = s->p->lookup ? "ngram-simple" : s->p->model_draft ? "draft-simple" : "none";
+    const char *types = s->p->lookup             ? "ngram-simple"
+                        : s->p->model_draft      ? "draft-simple"
+                        : s->p->model_params.mtp ? "draft-mtp"
+                                                 : "none";
     json_object_set_new(j, "speculative.types", json_string(types));
     json_object_set_new(j, "lora", json_array());
     if (brief)

@@ -161,7 +161,8 @@ class Model:
     ssm_heads: int = 0  # … heads …
     ssm_head: int = 16  # … and the sizes of a head and of its state, here the same
     mixed_in: bool = False  # the old tensor of qwen3next: Q, K, V and Z by key head
-    nextn: int = 0  # layers behind the trunk that guess further tokens
+    nextn: int = 0  # layers behind the trunk that guess further tokens …
+    nextn_own: bool = False  # … with embeddings, a norm and a head of their own
     norms: str = ""  # "heads": of Q and K, as qwen3 and gemma3 have them; "each head": with weights of its own
 
     def write(self, path):
@@ -247,6 +248,10 @@ class Model:
             yield self.matrix(f"blk.{i}.nextn.eh_proj.weight", self.dim, 2 * self.dim)
             yield self.norm(f"blk.{i}.nextn.enorm.weight", self.dim)
             yield self.norm(f"blk.{i}.nextn.hnorm.weight", self.dim)
+            if self.nextn_own:
+                yield self.matrix(f"blk.{i}.nextn.embed_tokens.weight", VOCAB, self.dim, 1.0)
+                yield self.norm(f"blk.{i}.nextn.shared_head_norm.weight", self.dim)
+                yield self.matrix(f"blk.{i}.nextn.shared_head_head.weight", VOCAB, self.dim)
 
     @property
     def inner(self):
@@ -684,12 +689,52 @@ QUANTISED = [
     Model("mamba2-q8_0", "mamba2", 208, type=T.Q8_0, pre="gpt-2", **MAMBA),
 ]
 MODELS = {m.name: m for m in FAMILIES + QUANTISED}
+
+
+@dataclass
+class Right(Model):
+    """Blocks add nothing, so the next token is a function of the last, and the layer that guesses knows it: by the
+    token, or, `by_rows`, by the row of the token before it alone."""
+
+    by_rows: bool = False
+
+    def tensors(self):
+        embeddings = next(super().tensors())[1]
+        turn = np.arange(VOCAB)  # the token that follows; never one of the last three, which end texts
+        turn[:-3] = np.roll(turn[:-3], -9)
+        for name, values, kind in super().tensors():
+            if name == "output.weight":
+                values = np.empty_like(embeddings)
+                values[turn] = embeddings
+            if name.endswith("shared_head_head.weight"):
+                values = np.empty_like(embeddings)
+                values[turn[turn]] = embeddings
+            if name.endswith(("output_norm.weight", "shared_head_norm.weight", "hnorm.weight")):
+                values = np.ones_like(values)
+            if name.endswith(("attn_output.weight", "ssm_out.weight", "ffn_down.weight")):
+                values = np.zeros_like(values)
+            if name.endswith("nextn.eh_proj.weight"):
+                values = np.eye(self.dim, 2 * self.dim, self.dim if self.by_rows else 0, dtype=np.float32)
+            if name.endswith("nextn.enorm.weight"):
+                values = np.ones_like(values)
+            yield name, values, kind
+
+
 # Without logits to compare.
 FILES = {**MODELS, **{m.name: m for m in [
     Reranker("qwen3-rerank", "qwen3", 300, pre="qwen2", tied=True, head=32, rope_base=1e6),
     Reranker("qwen3-rerank-f16", "qwen3", 301, type=T.F16, pre="qwen2", tied=True, head=32, rope_base=1e6, template=""),
     Reranker("qwen3vl-rerank", "qwen3vl", 302, pre="qwen2", head=32, rope_base=1e6, norms="heads", labels=3,
              keys={"rope.dimension_sections": [6, 5, 5, 0]}),
+    hybrid_moe("qwen35moe-mtp", "qwen35moe", 303, nextn=1, nextn_own=True),
+    hybrid_moe("qwen3next-mtp", "qwen3next", 304, nextn=1),
+    Mixture("glm4moe-mtp", "glm4moe", 305, shared=32, dense=1, rope_dims=8, selection_bias=True, nextn=1, nextn_own=True,
+            ffn_norm="post_attention_norm", keys={**SIGMOID, "expert_shared_count": 1, "expert_weights_norm": True}),
+    Right("qwen35-right", "qwen35", 306, layers=3, ff=64, head=32, rope_dims=16, rope_base=1e6, pre="qwen2", groups=2,
+          ssm_heads=6, nextn=1, keys={"rope.dimension_sections": [3, 3, 2, 0], "full_attention_interval": 2}),
+    Right("qwen35-rows", "qwen35", 307, layers=3, ff=64, head=32, rope_dims=16, rope_base=1e6, pre="qwen2", groups=2,
+          ssm_heads=6, nextn=1, nextn_own=True, by_rows=True,
+          keys={"rope.dimension_sections": [3, 3, 2, 0], "full_attention_interval": 2}),
 ]}}  # fmt: skip
 
 

@@ -57,7 +57,7 @@ void decoder_build(struct net *n, const struct decoder *d)
         net_positions(n);
     n->plain_norms = d->plain_norms;
     n->no_head_bias = d->no_head_bias;
-    for (uint32_t il = 0; il < n->h->n_layer; il++) {
+    for (uint32_t il = n->first; il < n->end; il++) {
         struct attention a = d->attention;
         a.rope = rotates(n, d, il);
         ir_scope(n->g, "blk.%u", il);

@@ -11,6 +11,7 @@ struct family {
     void (*build)(struct net *n);
     bool experts;    /* it may have experts; `setup` reads how many */
     bool layer_norm; /* norms are LayerNorms */
+    bool nextn;      /* layers behind the trunk that guess are built like the others, from net.first on */
     /* Instead of `build`. */
     const struct decoder *decoder;
 };

@@ -146,7 +146,8 @@ static const struct decoder bailingmoe2 = {.attention = {.rope = true, .qk_norm 
                                            .moe = {.selection_bias = true, .shared = MOE_SHARED}};
 static const struct decoder bailingmoe = {.attention = {.rope = true}, SILU, .moe = {.shared = MOE_SHARED}};
 
-const struct family family_glm4moe = {.setup = setup_glm4moe, .decoder = &glm4moe, .experts = true};
+const struct family family_glm4moe = {
+    .setup = setup_glm4moe, .decoder = &glm4moe, .experts = true, .nextn = true};
 const struct family family_bailingmoe2 = {.setup = setup_from_file, .decoder = &bailingmoe2, .experts = true};
 const struct family family_dots1 = {
     .setup = setup_from_file_or_softmax, .decoder = &bailingmoe2, .experts = true};

@@ -23,7 +23,7 @@ static void hybrid(struct net *n, const struct deltanet *d)
     struct ir *g = n->g;
     const struct attention a = {.rope = true, .qk_norm = QK_NORM_HEADS, .gate = true};
     ir_val x = net_embeddings(n, 1.0f);
-    for (uint32_t il = 0; il < n->h->n_layer; il++) {
+    for (uint32_t il = n->first; il < n->end; il++) {
         ir_scope(g, "blk.%u", il);
         ir_val y = net_rms_norm(n, x, true, "blk.%u.attn_norm", il);
         y = n->h->layer[il].recurrent ? block_deltanet(n, y, il, d) : block_attention(n, y, il, &a);
@@ -45,5 +45,5 @@ static void qwen3next(struct net *n)
     hybrid(n, &(struct deltanet){.mixed = true});
 }
 
-const struct family family_qwen35 = {setup, qwen35, .experts = true};
-const struct family family_qwen3next = {setup, qwen3next, .experts = true};
+const struct family family_qwen35 = {setup, qwen35, .experts = true, .nextn = true};
+const struct family family_qwen3next = {setup, qwen3next, .experts = true, .nextn = true};
