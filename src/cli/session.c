@@ -312,9 +312,12 @@ void session_summary(const struct session *s)
     fprintf(stderr, "%16s = %10.2f ms\n", "load time", 1e3 * s->load_s);
     summary_line("prompt eval time", s->prompt_s, s->n_prompt);
     summary_line("eval time", s->decode_s, s->n_decode);
-    if (s->n_drafted)
-        fprintf(stderr, "%16s = %0.5f (%5zu accepted / %5zu generated)\n", "draft acceptance",
-                (double)s->n_accepted / (double)s->n_drafted, s->n_accepted, s->n_drafted);
+    struct grappa_engine_stats t;
+    grappa_engine_stats(s->engine, &t);
+    if (s->n_drafted && t.drafts)
+        fprintf(stderr, "%16s = %0.5f (%5zu accepted / %5zu generated), mean len = %5.2f\n",
+                "draft acceptance", (double)s->n_accepted / (double)s->n_drafted, s->n_accepted, s->n_drafted,
+                1 + (double)s->n_accepted / (double)t.drafts);
     fprintf(stderr, "%16s = %10.2f ms / %5zu tokens\n", "total time", 1e3 * (now_s() - s->start - s->load_s),
             s->n_prompt + s->n_decode);
 }
