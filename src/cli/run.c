@@ -93,6 +93,8 @@ int cmd_run(const struct options *o)
         status = interrupted ? EXIT_INTERRUPTED : cli_fail(&err);
     else
         status = wants_chat(&s) ? chat(&s, &err) : complete(&s, &err);
+    if ((status == 0 || status == EXIT_INTERRUPTED) && s.engine && session_keep(&s, &err))
+        status = cli_fail(&err);
     if (s.engine) {
         session_summary(&s);
         if (o->profile)

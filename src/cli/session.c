@@ -6,6 +6,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #define THINK_START "<think>"
 #define THINK_END   "</think>"
@@ -47,6 +48,25 @@ static int open_engine(struct session *s, struct grappa_err *err)
     return s->engine ? 0 : -1;
 }
 
+static int restore(struct session *s, struct grappa_err *err)
+{
+    struct stat st;
+    const char *path = s->o->prompt_cache;
+    if (!path || stat(path, &st) != 0 || st.st_size == 0)
+        return 0;
+    int64_t n = grappa_engine_slot_restore(s->engine, 0, path, NULL, err);
+    if (n >= 0)
+        log_info("%s: %lld tokens", path, (long long)n);
+    return n >= 0 ? 0 : -1;
+}
+
+int session_keep(struct session *s, struct grappa_err *err)
+{
+    const char *path = s->o->prompt_cache;
+    bool due = path && !s->o->prompt_cache_ro;
+    return due && grappa_engine_slot_save(s->engine, 0, path, NULL, err) < 0 ? -1 : 0;
+}
+
 /* What is wrong with the options shall be said before anything is written. */
 static int check_sampling(const struct session *s, struct grappa_err *err)
 {
@@ -70,7 +90,7 @@ int session_open(struct session *s, const struct options *o, struct grappa_err *
     if (trained && o->n_ctx > trained)
         log_warn("the model was trained on %u positions, the context has %u", trained, session_n_ctx(s));
     open_stop_texts(s);
-    if (sampling_init(&s->sampling, o, s->vocab, err) || check_sampling(s, err))
+    if (sampling_init(&s->sampling, o, s->vocab, err) || check_sampling(s, err) || restore(s, err))
         return -1;
     s->load_s = now_s() - s->start;
     return 0;

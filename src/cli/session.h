@@ -58,6 +58,9 @@ int session_write(struct session *s, const grappa_token *prompt, size_t n, bool 
                   const struct session_turn *turn, struct buf *text, enum ending *ending,
                   struct grappa_err *err);
 
+/* With --prompt-cache: writes what the context holds to that file. */
+int session_keep(struct session *s, struct grappa_err *err);
+
 /* With --perf or -v: times and speeds on stderr. */
 void session_summary(const struct session *s);
 

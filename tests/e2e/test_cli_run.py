@@ -59,6 +59,31 @@ def test_a_shifted_context_goes_on(bpe):
     assert b"can't forget" in run("run", "-m", tiny("mamba2"), "-p", "the cat", "--context-shift").stderr
 
 
+@pytest.mark.parametrize("name", ["qwen2", "qwen35"])
+def test_prompt_cache(name, tmp_path):
+    model, kept = tiny(name), tmp_path / "kept"
+    words = ["run", "-m", model, "-c", "512", "-n", "8", *GREEDY, "--prompt-cache", kept, "-v", "-v"]
+
+    def held(done):
+        assert done.returncode == 0, done.stderr
+        line = next(line for line in done.stderr.decode().splitlines() if line.startswith("prompt of "))
+        return int(line.split(", ")[1].split()[0])
+
+    prompt = "the cat and the dog went to the river, and then they went home again. "
+    first = run(*words, "-p", prompt)
+    assert held(first) == 0
+    written = first.stdout[:-1].decode(errors="surrogateescape")
+    if name == "qwen2":  # what is longer goes on from there, and the same prompt needs only its end
+        again = run(*words, "-p", prompt, "--prompt-cache-ro")
+        assert held(again) > 10 and again.stdout == first.stdout
+    if written.isascii():
+        assert held(run(*words, "-p", written + " and")) > 10
+    kept.write_bytes(kept.read_bytes()[:-9])
+    before = kept.read_bytes()
+    assert str(kept) in refused(*words[:-2], "-p", prompt, status=1)
+    assert kept.read_bytes() == before
+
+
 def test_prompt_that_does_not_fit(bpe, tmp_path):
     text = tmp_path / "long"
     text.write_text("the dog " * 40000)
