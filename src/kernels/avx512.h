@@ -15,9 +15,9 @@
 #define TARGET __attribute__((target("avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx2,fma,f16c")))
 #define INLINE static inline __attribute__((always_inline)) TARGET
 
-/* With more rows of x, panels of 32 rows of W with six rows of x at a time cost less (avx512_many.c); with up
- * to four, rows of W one by one may (avx512_few.c, which decides by type). Between them: avx512_tile.c. */
-enum { AVX512_MAX_FEW = 32, AVX512_MAX_ROWS = 4 };
+/* Up to so many rows of x go through avx512_tile.c; with more, panels of 32 rows of W with six rows of x at a
+ * time cost less (avx512_many.c). */
+enum { AVX512_MAX_FEW = 32 };
 
 struct step {
     __m512i q[4];
@@ -321,9 +321,7 @@ static inline TARGET void transpose(__m512i v[16])
     }
 }
 
-#define X(TYPE, ...)                                                                                         \
-    void avx512_few_##TYPE(const struct product *p);                                                         \
-    void avx512_tile_##TYPE(const struct product *p);
+#define X(TYPE, ...) void avx512_few_##TYPE(const struct product *p);
 LINEAR_TYPES(X)
 #undef X
 

@@ -104,15 +104,20 @@ struct target {
     __mmask16 mask[2];
 };
 
-INLINE void flush(const struct target *to, int n_x, __m512 sum[MAX_X][2], bool first)
+/* What y has so far. */
+INLINE void load_y(const struct target *to, int n_x, __m512 y[MAX_X][2], bool first)
 {
     for (int i = 0; i < n_x; i++)
-        for (int h = 0; h < 2; h++) {
-            float *y = to->y + (size_t)i * to->stride + h * LANES;
-            if (!first)
-                sum[i][h] = _mm512_add_ps(sum[i][h], _mm512_maskz_loadu_ps(to->mask[h], y));
-            _mm512_mask_storeu_ps(y, to->mask[h], sum[i][h]);
-        }
+        for (int h = 0; h < 2; h++)
+            y[i][h] = first ? _mm512_setzero_ps()
+                            : _mm512_maskz_loadu_ps(to->mask[h], to->y + (size_t)i * to->stride + h * LANES);
+}
+
+INLINE void store_y(const struct target *to, int n_x, __m512 y[MAX_X][2])
+{
+    for (int i = 0; i < n_x; i++)
+        for (int h = 0; h < 2; h++)
+            _mm512_mask_storeu_ps(to->y + (size_t)i * to->stride + h * LANES, to->mask[h], y[i][h]);
 }
 
 INLINE __m512i broadcast4(const uint8_t *p)
@@ -120,7 +125,8 @@ INLINE __m512i broadcast4(const uint8_t *p)
     return _mm512_set1_epi32((int)load_u32(p));
 }
 
-/* n_x rows of x from row i on times a panel, which is step `step`, added to y. */
+/* n_x rows of x from row i on times a panel, which is step `step`, added to y in the order of avx512_tile.c.
+ */
 INLINE void multiply(const struct rounded *x, const struct kind *k, const struct panel *w, size_t i, int n_x,
                      size_t step, size_t groups, const struct target *to)
 {
@@ -151,24 +157,19 @@ INLINE void multiply(const struct rounded *x, const struct kind *k, const struct
                     scale = _mm512_mul_ps(scale, _mm512_set1_ps(d[(size_t)c * d_row + g]));
                 sum[c][h] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(dot[c][h]), scale, sum[c][h]);
             }
-        if (k->rounding == ROUND_32 && k->min)
-            for (int c = 0; c < n_x; c++)
-                for (int h = 0; h < 2; h++)
-                    sum[c][h] =
-                        _mm512_fmadd_ps(w->min[g][h], _mm512_set1_ps(s[(size_t)c * s_row + g]), sum[c][h]);
     }
-    if (k->rounding == ROUND_256) {
+    __m512 y[MAX_X][2];
+    load_y(to, n_x, y, step == 0);
+    for (int c = 0; c < n_x; c++)
+        for (int h = 0; h < 2; h++) {
+            __m512 one = _mm512_set1_ps(k->rounding == ROUND_32 ? 1 : d[(size_t)c * d_row]);
+            y[c][h] = _mm512_fmadd_ps(sum[c][h], one, y[c][h]);
+        }
+    for (size_t g = 0; k->min && g < groups; g++)
         for (int c = 0; c < n_x; c++)
             for (int h = 0; h < 2; h++)
-                sum[c][h] = _mm512_mul_ps(sum[c][h], _mm512_set1_ps(d[(size_t)c * d_row]));
-        if (k->min)
-            for (size_t g = 0; g < groups; g++)
-                for (int c = 0; c < n_x; c++)
-                    for (int h = 0; h < 2; h++)
-                        sum[c][h] = _mm512_fmadd_ps(w->min[g][h], _mm512_set1_ps(s[(size_t)c * s_row + g]),
-                                                    sum[c][h]);
-    }
-    flush(to, n_x, sum, step == 0);
+                y[c][h] = _mm512_fmadd_ps(w->min[g][h], _mm512_set1_ps(s[(size_t)c * s_row + g]), y[c][h]);
+    store_y(to, n_x, y);
 }
 
 /* All rows of x times a panel: step `step` of 32 rows of W from row `first` on. */

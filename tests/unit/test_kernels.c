@@ -279,6 +279,38 @@ static void test_shapes(void **unused)
     }
 }
 
+/* A row of x has the same product to the last bit however many others go through with it. */
+static void test_alike(void **unused)
+{
+    (void)unused;
+    enum { ROWS = 37, MAX_M = 40 };
+    for (size_t t = 0; t < N_TYPES; t++) {
+        size_t block = ggml_type_info(all_types[t])->block,
+               cols = is_k(all_types[t]) ? 3 * block : 19 * block;
+        struct problem p;
+        problem_init(&p, all_types[t], MAX_M, ROWS, cols);
+        for (int isa = 0; isa < LINEAR_N_ISA; isa++) {
+            if (!linear_has_isa((enum linear_isa)isa) || isa == LINEAR_AVX2)
+                continue;
+            linear_set_isa((enum linear_isa)isa);
+            float *alone[MAX_M];
+            for (size_t i = 0; i < MAX_M; i++)
+                alone[i] = multiply(&p.l, 1, p.x + i * cols, 0);
+            for (size_t m = 2; m <= MAX_M; m++) {
+                float *y = multiply(&p.l, m, p.x, ROWS / 2);
+                for (size_t i = 0; i < m; i++)
+                    if (memcmp(y + i * ROWS, alone[i], ROWS * sizeof *y) != 0)
+                        fail_msg("%s, %s: row %zu of %zu is not what it is alone",
+                                 ggml_type_info(p.type)->name, isa_name[isa], i, m);
+                free(y);
+            }
+            for (size_t i = 0; i < MAX_M; i++)
+                free(alone[i]);
+        }
+        problem_release(&p);
+    }
+}
+
 /* Parts of several types, one of them with its rows in another order, in ranges that begin and end anywhere.
  */
 static void test_parts(void **unused)
@@ -369,10 +401,8 @@ static void test_supports(void **unused)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_supports),
-        cmocka_unit_test(test_shapes),
-        cmocka_unit_test(test_parts),
-        cmocka_unit_test(test_extremes),
+        cmocka_unit_test(test_supports), cmocka_unit_test(test_shapes),   cmocka_unit_test(test_alike),
+        cmocka_unit_test(test_parts),    cmocka_unit_test(test_extremes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
