@@ -13,19 +13,21 @@ from cli_tools import GRAPPA, environment
 
 
 class Server:
-    def __init__(self, model, *args, env=None, program=None, models_dir=None):
+    def __init__(self, model, *args, env=None, program=None, preexec=None):
         command = [str(program)] if program else [str(GRAPPA), "serve"]
         if model:
             command += ["-m", str(model)]
         self.args = [*command, "--port", "0", *map(str, args)]
         self.env = environment(**(env or {}))
         self.process = None
+        self.preexec = preexec  # run in the child before the program
         self.log = ""
 
     def __enter__(self):
         # A file, since a pipe that nobody empties would make the server wait.
         self.stderr = tempfile.TemporaryFile()
-        self.process = subprocess.Popen(self.args, stderr=self.stderr, stdin=subprocess.DEVNULL, env=self.env)
+        self.process = subprocess.Popen(self.args, stderr=self.stderr, stdin=subprocess.DEVNULL, env=self.env,
+                                        preexec_fn=self.preexec)
         self.url = None
         end = time.time() + 120
         while time.time() < end:
