@@ -105,6 +105,7 @@ enum step take_until(struct chat_parser *p, const char *const texts[3], size_t m
                      int *which);
 /* Feeds p->value from the input into `out` until the value is whole. */
 enum step take_value(struct chat_parser *p, struct buf *out);
+enum step take_short_value(struct chat_parser *p, struct buf *out); /* of at most MAX_NAME bytes */
 /* The first of the marks from p->pos on, the longest that is there. GO: at *at, *mark. Otherwise there is
  * none before *at; with WAIT more input may begin one there. */
 enum step find_mark(const struct chat_parser *p, const struct mark *marks, size_t n, size_t *at,

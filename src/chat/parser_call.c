@@ -128,9 +128,7 @@ static enum step json_key(struct chat_parser *p)
 
 static enum step json_key_text(struct chat_parser *p)
 {
-    enum step r = take_value(p, &p->scratch);
-    if (p->scratch.n > MAX_NAME)
-        return STEP_FAIL;
+    enum step r = take_short_value(p, &p->scratch);
     if (r != STEP_GO)
         return r;
     unquote(p, &p->scratch, &p->key);
@@ -181,9 +179,7 @@ static enum step json_before(struct chat_parser *p)
 
 static enum step json_name(struct chat_parser *p)
 {
-    enum step r = take_value(p, &p->scratch);
-    if (p->scratch.n > MAX_NAME)
-        return STEP_FAIL;
+    enum step r = take_short_value(p, &p->scratch);
     if (r != STEP_GO)
         return r;
     if (!unquote(p, &p->scratch, &p->name) || !name_known(p))
@@ -210,9 +206,7 @@ static enum step json_args(struct chat_parser *p)
 
 static enum step json_id(struct chat_parser *p)
 {
-    enum step r = take_value(p, &p->scratch);
-    if (p->scratch.n > MAX_NAME)
-        return STEP_FAIL;
+    enum step r = take_short_value(p, &p->scratch);
     if (r == STEP_GO && !unquote(p, &p->scratch, &p->id) && value_kind(buf_str(&p->scratch)) == '0')
         buf_add(&p->id, p->scratch.p, p->scratch.n);
     return r == STEP_GO ? go(p, J_NEXT) : r;

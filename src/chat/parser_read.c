@@ -95,17 +95,27 @@ void begin_value_of(struct chat_parser *p, enum value_dialect dialect)
     p->value.quote = p->row->quote;
 }
 
-enum step take_value(struct chat_parser *p, struct buf *out)
+static enum step take_value_up_to(struct chat_parser *p, size_t max, struct buf *out)
 {
     while (left(p) > 0) {
         enum value_result r = value_feed(&p->value, here(p), out);
-        if (r == VALUE_BAD)
+        if (r == VALUE_BAD || out->n > max)
             return STEP_FAIL;
         p->pos += r != VALUE_BEFORE;
         if (r != VALUE_MORE)
             return STEP_GO;
     }
     return starve(p);
+}
+
+enum step take_value(struct chat_parser *p, struct buf *out)
+{
+    return take_value_up_to(p, SIZE_MAX, out);
+}
+
+enum step take_short_value(struct chat_parser *p, struct buf *out)
+{
+    return take_value_up_to(p, MAX_NAME, out);
 }
 
 /* ---- deltas ---- */
