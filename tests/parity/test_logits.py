@@ -115,6 +115,25 @@ def test_prompt_in_pieces(grappa, models, tmp_path, name):
     assert error_of(grappa, models, tmp_path / "out.f32", name, *EXACT, "--steps", sizes) <= LIMIT
 
 
+WINDOWS = {c["model"]: c for c in json.loads((GOLDEN / "windows.json").read_text())["cases"]}
+
+
+@pytest.mark.parametrize("steps", [[700], [100] * 7, [1, 298, 1, 1, 399], [1] * 700], ids=["one", "100s", "uneven", "ones"])
+@pytest.mark.parametrize("name", WINDOWS)
+def test_far_beyond_the_window(grappa, models, tmp_path, name, steps):
+    """In a context that lets go of what lies behind windows, and to the last bit the same in one that keeps it."""
+    case, path = WINDOWS[name], models / f"{name}.gguf"
+    assert tiny_models.digest(path) == case["tensors"]
+    more = ["-c", "4096", "-ub", "128", "--steps", ",".join(map(str, steps))]
+    done = run(grappa, path, case["ids"], tmp_path / "out.f32", *more)
+    assert done.returncode == 0, done.stderr
+    got = np.fromfile(tmp_path / "out.f32", np.float32).reshape(len(case["ids"]), -1)
+    want = np.fromfile(GOLDEN / f"{name}.windows.f32", "<f4").reshape(len(case["positions"]), -1)
+    assert nmse(got[case["positions"]], want.astype(np.float64)) <= LIMIT
+    full = logits(grappa, path, case["ids"], tmp_path / "full.f32", *more, "--swa-full")
+    assert (got == full).all()
+
+
 @pytest.mark.parametrize("name", sorted(REFUSED))
 def test_refused_types_are_named(grappa, models, tmp_path, name):
     done = run(grappa, models / f"{name}.gguf", [1, 2, 3], tmp_path / "out.f32")

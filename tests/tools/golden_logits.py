@@ -10,7 +10,12 @@ thirty lines around llama_decode does it. Kept are the rows of a few positions p
 With quantised matrices llama.cpp rounds activations to 8 bits. So that errors of the weights can be seen below
 that, the logits kept are those of a copy whose matrices gguf-py has dequantised to F32; the file itself must be
 near, and how near stands in the manifest. NAME.first.f32 is what llama.cpp computes with the quantised file itself
-for the first id alone."""
+for the first id alone.
+
+    python tests/tools/golden_logits.py --windows -- llama-logits
+
+makes windows.json and NAME.windows.f32 instead: of models with a sliding window, far beyond it. The context must
+hold 700 ids then."""
 import argparse
 import dataclasses
 import json
@@ -27,6 +32,8 @@ import tiny_models
 
 GOLDEN = tiny_models.ROOT / "tests" / "golden" / "logits"
 N = 72  # ids of a model: past the sliding windows of 32, and over two KV blocks of 32
+WINDOWS = ["gemma3", "gemma3-pattern", "gpt-oss", "lfm2-window"]
+FAR = 700  # ids: more than twenty windows, so that blocks have been let go many times
 CONTEXT = 256  # decides between the long and short factors of longrope
 
 
@@ -63,13 +70,30 @@ def exact_logits(command, model, ids):
         return run(command, path, ids)
 
 
+def windows(args, folder):
+    positions = [0, 50, 131, 300, 512, FAR - 1]
+    cases = []
+    for name in WINDOWS:
+        model, path = tiny_models.MODELS[name], folder / f"{name}.gguf"
+        ids = np.random.RandomState(model.seed).randint(0, tiny_models.VOCAB, size=FAR).tolist()
+        run(args.command, path, ids)[positions].astype("<f4").tofile(GOLDEN / f"{name}.windows.f32")
+        cases.append({"model": name, "tensors": tiny_models.digest(path), "positions": positions, "ids": ids})
+    made = {"made_by": f"{args.version}: llama-logits MODEL.gguf OUT.f32 IDS", "cases": cases}
+    text = json.dumps(made, separators=(",", ":")).replace('{"model"', '\n{"model"')
+    (GOLDEN / "windows.json").write_text(text + "\n")
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--version", default="llama.cpp b11434, CPU", help="what made them, for the manifest")
     parser.add_argument("--only", help="names of models, with commas: the others' logits stay as they are")
+    parser.add_argument("--windows", action="store_true", help="long prompts of models with a sliding window instead")
     parser.add_argument("command", nargs="+")
     args = parser.parse_args()
     folder = tiny_models.ensure()
+    if args.windows:
+        windows(args, folder)
+        return
     only = set(args.only.split(",")) if args.only else set(tiny_models.MODELS)
     kept = {c["model"]: c for c in json.loads((GOLDEN / "manifest.json").read_text())["cases"]} if args.only else {}
     cases = []
