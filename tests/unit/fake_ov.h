@@ -8,6 +8,7 @@
 #ifndef FAKE_OV_H
 #define FAKE_OV_H
 
+#include "arch/arch.h"
 #include "ov/ov.h"
 
 #include <inttypes.h>
@@ -39,6 +40,16 @@ static int fake_fail_at = -1;                    /* steps until one fails; -1: n
 static int fake_full_cache, fake_swa_cache = -1; /* numbers of a layer of each kind; -1: there is none */
 static int32_t fake_window;
 static void (*fake_on_infer)(int n_rows); /* called before every step */
+
+/* For a model that stays loaded alone. */
+static inline void fake_layers(const struct arch_model *a)
+{
+    fake_full_cache = 0;
+    fake_swa_cache = -1;
+    fake_window = (int32_t)a->h.n_swa;
+    for (int i = (int)a->n_caches - 1; i >= 0; i--)
+        *(a->caches[i].swa ? &fake_swa_cache : &fake_full_cache) = i;
+}
 
 static uint64_t fake_mix(uint64_t h, uint64_t w)
 {

@@ -321,7 +321,7 @@ static void slide(struct pool *p)
     for (int32_t i = 0; i < SEQS; i++) {
         const struct kv_seq *s = &p->kv.seqs[i];
         int32_t oldest = s->n_tokens - p->kv.slack - (p->kv.window - 1); /* that may still be read */
-        assert_true(s->first >= (oldest > 0 ? oldest / BLOCK : 0)); /* more, if it was cut back */
+        assert_true(s->first >= (oldest > 0 ? oldest / BLOCK : 0));      /* more, if it was cut back */
         assert_true(s->n_blocks - s->first <= kv_window_blocks(BLOCK, p->kv.window, p->kv.slack));
     }
 }

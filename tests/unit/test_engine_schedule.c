@@ -39,11 +39,7 @@ static int load(const char *path, const struct grappa_model_params *p)
     }
     const struct arch_model *a = subject.m->arch;
     fake_n_vocab = (int32_t)a->h.n_vocab;
-    fake_full_cache = 0;
-    fake_swa_cache = -1;
-    fake_window = (int32_t)a->h.n_swa;
-    for (int i = (int)a->n_caches - 1; i >= 0; i--)
-        *(a->caches[i].swa ? &fake_swa_cache : &fake_full_cache) = i;
+    fake_layers(a);
     subject.hash = calloc(a->h.n_vocab, sizeof *subject.hash);
     float *row = calloc(a->h.n_embd, sizeof *row);
     for (uint32_t t = 0; t < a->h.n_vocab; t++) {

@@ -21,16 +21,19 @@ enum { MOST = 900 };
 static struct grappa_model *model;
 static struct grappa_engine *engine; /* of the test that runs */
 
+static bool windows;       /* engines are made so that sliding windows have a pool of their own */
 static bool lookup = true; /* else whatever the model has guesses */
 
 static struct grappa_model *load_with(const char *path, bool mtp)
 {
     struct grappa_err err;
     struct grappa_model *m = grappa_model_load(path, &(struct grappa_model_params){.mtp = mtp}, &err);
-    if (!m)
+    if (!m) {
         print_error("%s\n", err.text);
-    else
-        fake_n_vocab = (int32_t)m->arch->h.n_vocab;
+        return NULL;
+    }
+    fake_n_vocab = (int32_t)m->arch->h.n_vocab;
+    fake_layers(m->arch);
     return m;
 }
 
@@ -53,6 +56,13 @@ static int load_llama(void **state)
     return (model = load(TINY "llama.gguf")) ? 0 : -1;
 }
 
+static int load_windows(void **state)
+{
+    (void)state;
+    windows = true;
+    return (model = load(TINY "gemma3.gguf")) ? 0 : -1;
+}
+
 static int load_hybrid(void **state)
 {
     (void)state;
@@ -69,6 +79,7 @@ static int unload(void **state)
 {
     (void)state;
     grappa_model_free(model);
+    windows = false;
     return 0;
 }
 
@@ -84,9 +95,16 @@ static int close_engine(void **state)
 static void open_engine(struct grappa_engine_params p)
 {
     struct grappa_err err;
+    if (windows) {
+        p.n_batch = 64;
+        p.swa_cache = 64;
+    }
     engine = grappa_engine_new(model, &p, &err);
     if (!engine)
         fail_msg("%s", err.text);
+    struct grappa_engine_stats st;
+    grappa_engine_stats(engine, &st);
+    assert_true(!windows || p.n_ctx < 768 || st.n_swa_blocks > 0);
 }
 
 /* ---- requests ---- */
@@ -468,6 +486,7 @@ int main(void)
         TEST(test_a_second_turn), TEST(test_many),    TEST(test_a_step_that_fails),
     };
     int failed = cmocka_run_group_tests_name("llama", llama, load_llama, unload);
+    failed += cmocka_run_group_tests_name("gemma3, windows apart", recurrent, load_windows, unload);
     failed += cmocka_run_group_tests_name("qwen35", recurrent, load_hybrid, unload);
     failed += cmocka_run_group_tests_name("mamba2", recurrent, load_mamba, unload);
     failed += cmocka_run_group_tests_name("qwen35-mtp", recurrent, load_mtp, unload);

@@ -43,7 +43,7 @@ static void expect_no_leak(struct subject *s)
 static void test_in_pieces(void **state)
 {
     struct subject *s = *state;
-    for (int32_t piece = 1; piece <= LENGTH; piece = 3 * piece + 4) {
+    for (int32_t piece = 3; piece < LENGTH; piece = 8 * piece + 1) {
         struct grappa_context *c = windows_apart(s, 1);
         for (int32_t at = 0; at < LENGTH; at += piece) {
             int32_t end = at + piece < LENGTH ? at + piece : LENGTH;
@@ -57,8 +57,7 @@ static void test_in_pieces(void **state)
 
 static void test_interleaved(void **state)
 {
-    for (uint64_t seed = 1; seed <= 2; seed++)
-        mixed_to_the_end(*state, seed, 32);
+    mixed_to_the_end(*state, 1, 32);
     expect_no_leak(*state);
 }
 
@@ -67,7 +66,7 @@ static void test_interleaved_with_cuts_copies_and_drops(void **state)
 {
     struct subject *s = *state;
     int32_t cuts = 0, copies = 0, drops = 0;
-    for (uint64_t seed = 1; seed <= 3; seed++) {
+    for (uint64_t seed = 1; seed <= 2; seed++) {
         struct mixed m = {{0, 1, 2, 3}, {0}};
         struct grappa_context *c = windows_apart(s, SEQS);
         uint64_t rng = seed;
