@@ -3,9 +3,10 @@
  * for what the zero adds (it is the same for all rows of W), or W goes less its zero, and without its sign,
  * which x takes.
  *
- * Few rows of x: two rows of W side by side, in the order of the columns, lanes added up at the end. Many:
- * eight rows of W stand in the lanes of a register, four neighbouring columns in each, as in avx512_tile.c.
- */
+ * Eight rows of W are added up in the lanes of a register, group by group in the order of the columns, so
+ * that a row of x has the same sums however many others go through with it. Many rows of x: four neighbouring
+ * columns of W stand in each lane, as in avx512_panel.h. Few: the products of a row of W stay in the order of
+ * its columns, and the sums of its groups, whole numbers, are brought into the lanes. */
 #include "kernels/rows.h"
 
 #if defined(__x86_64__)
@@ -13,7 +14,7 @@
 
 #include "kernels/round.h"
 
-enum { MAX_FEW = 4, PAIR = 2, ROWS = 8, MAX_X = 4 };
+enum { MAX_FEW = 4, ROWS = 8, MAX_X = 4 };
 
 struct kind {
     unpack_fn *unpack;
@@ -34,51 +35,6 @@ INLINE __m256i signed_pairs(__m256i w, __m256i x)
     return _mm256_maddubs_epi16(_mm256_abs_epi8(w), _mm256_sign_epi8(x, w));
 }
 
-INLINE float add_lanes(__m256 v)
-{
-    __m128 sum = _mm_add_ps(_mm256_castps256_ps128(v), _mm256_extractf128_ps(v, 1));
-    sum = _mm_add_ps(sum, _mm_movehl_ps(sum, sum));
-    return _mm_cvtss_f32(_mm_add_ss(sum, _mm_movehdup_ps(sum)));
-}
-
-/* ---- few rows of x ---- */
-
-INLINE __m256 scale_of(const struct kind *k, const float *scale, int i)
-{
-    if (k->group == 32)
-        return _mm256_broadcast_ss(scale + i);
-    return _mm256_insertf128_ps(_mm256_set1_ps(scale[2 * i]), _mm_set1_ps(scale[2 * i + 1]), 1);
-}
-
-/* One step of a row of W with row c of x. */
-INLINE __m256 add_step(const struct kind *k, const struct step *w, const struct rounded *x, size_t at,
-                       __m256 sum)
-{
-    float scaled[STEP_MAX_GROUPS];
-    const float *scale = w->scale;
-    __m256 part = _mm256_setzero_ps();
-    if (k->rounding == ROUND_32) {
-        __m256 d = _mm256_loadu_ps(x->d + at * STEP_GROUPS);
-        _mm256_storeu_ps(scaled, _mm256_mul_ps(_mm256_loadu_ps(w->scale), d));
-        scale = scaled;
-        part = sum;
-    }
-    UNROLL for (int i = 0; i < STEP / 32; i++)
-    {
-        __m256i q = load32(x->q + at * STEP + 32 * (size_t)i);
-        __m256i two = k->zero ? signed_pairs(w->q[i], q) : _mm256_maddubs_epi16(w->q[i], q);
-        part = _mm256_fmadd_ps(_mm256_cvtepi32_ps(pairs_to_i32(two)), scale_of(k, scale, i), part);
-    }
-    sum = k->rounding == ROUND_32 ? part : _mm256_fmadd_ps(part, _mm256_set1_ps(x->d[at]), sum);
-    if (!k->min)
-        return sum;
-    const float *s = k->group == 16 ? x->s16 + at * STEP_MAX_GROUPS : x->s + at * STEP_GROUPS;
-    sum = _mm256_fmadd_ps(_mm256_loadu_ps(w->min), _mm256_loadu_ps(s), sum);
-    if (k->group == 16)
-        sum = _mm256_fmadd_ps(_mm256_loadu_ps(w->min + 8), _mm256_loadu_ps(s + 8), sum);
-    return sum;
-}
-
 INLINE void unpack_signed(const struct kind *k, const uint8_t *from, struct step *to)
 {
     k->unpack(from, to);
@@ -95,35 +51,6 @@ INLINE const uint8_t *step_of(const struct product *p, const struct kind *k, con
         return row + step * k->step_bytes;
     product_tail(p, row, k->step_bytes, tail);
     return tail;
-}
-
-INLINE void few(const struct product *p, const struct kind *k, size_t n_x)
-{
-    size_t steps = p->x->steps;
-    for (size_t n = p->first; n < p->last; n += PAIR) {
-        __m256 sum[PAIR][MAX_FEW];
-        const uint8_t *row[PAIR];
-        UNROLL for (size_t r = 0; r < PAIR; r++)
-        {
-            row[r] = product_row(p, n + r < p->last ? n + r : p->last - 1);
-            UNROLL for (size_t c = 0; c < n_x; c++) sum[r][c] = _mm256_setzero_ps();
-        }
-        for (size_t step = 0; step < steps; step++)
-            UNROLL for (size_t r = 0; r < PAIR; r++)
-            {
-                uint8_t tail[STEP_MAX_BYTES];
-                struct step w;
-                const uint8_t *from = step_of(p, k, row[r], step, tail);
-                for (size_t line = 0; line < k->step_bytes; line += 64)
-                    _mm_prefetch((const char *)row[r] + 2 * PAIR * p->row_bytes + step * k->step_bytes + line,
-                                 _MM_HINT_T1);
-                unpack_signed(k, from, &w);
-                UNROLL for (size_t c = 0; c < n_x; c++) sum[r][c] =
-                    add_step(k, &w, p->x, c * steps + step, sum[r][c]);
-            }
-        UNROLL for (size_t r = 0; r < PAIR; r++) for (size_t c = 0; c < n_x && n + r < p->last; c++)
-            p->y[c * p->stride + n + r] = add_lanes(sum[r][c]);
-    }
 }
 
 /* ---- many rows of x ---- */
@@ -173,29 +100,38 @@ INLINE bool is_wide(const struct kind *k)
     return k->zero == 128;
 }
 
-/* Step `step` of the rows from `first` on; the last row stands in for those behind the range. */
+/* Step `step` of row n; the last row stands in for those behind the range. */
+INLINE void unpack_row(const struct product *p, const struct kind *k, size_t n, size_t step, struct step *to)
+{
+    uint8_t tail[STEP_MAX_BYTES];
+    const uint8_t *row = product_row(p, n < p->last ? n : p->last - 1);
+    const uint8_t *from = step_of(p, k, row, step, tail);
+    for (size_t line = 0; line < k->step_bytes; line += 64)
+        _mm_prefetch((const char *)row + ROWS * p->row_bytes + step * k->step_bytes + line, _MM_HINT_T1);
+    if (is_wide(k))
+        unpack_signed(k, from, to);
+    else
+        k->unpack(from, to);
+}
+
+INLINE void fill_scales(const struct kind *k, const struct step rows[ROWS], struct panel *to)
+{
+    transpose_groups(rows, offsetof(struct step, scale), STEP / k->group, to->scale);
+    if (k->min)
+        transpose_groups(rows, offsetof(struct step, min), STEP / k->group, to->min);
+}
+
 INLINE void fill(const struct product *p, const struct kind *k, size_t first, size_t step, struct panel *to)
 {
     struct step rows[ROWS];
-    uint8_t tail[STEP_MAX_BYTES];
-    for (size_t r = 0; r < ROWS; r++) {
-        const uint8_t *row = product_row(p, first + r < p->last ? first + r : p->last - 1);
-        const uint8_t *from = step_of(p, k, row, step, tail);
-        for (size_t line = 0; line < k->step_bytes; line += 64)
-            _mm_prefetch((const char *)row + ROWS * p->row_bytes + step * k->step_bytes + line, _MM_HINT_T1);
-        if (is_wide(k))
-            unpack_signed(k, from, &rows[r]);
-        else
-            k->unpack(from, &rows[r]);
-    }
+    for (size_t r = 0; r < ROWS; r++)
+        unpack_row(p, k, first + r, step, &rows[r]);
     for (int i = 0; i < STEP / 32; i++) {
         __m256i v[8];
         UNROLL for (int r = 0; r < ROWS; r++) v[r] = rows[r].q[i];
         transpose(v, to->q + 8 * i);
     }
-    transpose_groups(rows, offsetof(struct step, scale), STEP / k->group, to->scale);
-    if (k->min)
-        transpose_groups(rows, offsetof(struct step, min), STEP / k->group, to->min);
+    fill_scales(k, rows, to);
 }
 
 /* Quads of columns whose pairs of products may be added up in 16 bits: bytes of W are below 2 zero or 64. */
@@ -212,6 +148,27 @@ INLINE __m256i start_of(const struct kind *k, const struct rounded *x, size_t at
     if (!k->zero || is_wide(k))
         return _mm256_setzero_si256();
     return _mm256_set1_epi32(k->zero * x->less[at * less_groups(k->rounding) + (size_t)g]);
+}
+
+INLINE __m256 add_group(const struct kind *k, const struct panel *w, const struct rounded *x, size_t at,
+                        int g, __m256i dot, __m256 sum)
+{
+    __m256 scale = w->scale[g];
+    if (k->rounding == ROUND_32)
+        scale = _mm256_mul_ps(scale, _mm256_set1_ps(x->d[at * STEP_GROUPS + (size_t)g]));
+    return _mm256_fmadd_ps(_mm256_cvtepi32_ps(dot), scale, sum);
+}
+
+INLINE __m256 end_step(const struct kind *k, const struct panel *w, const struct rounded *x, size_t at,
+                       __m256 sum)
+{
+    const int groups = STEP / k->group;
+    const float *s = (k->group == 16 ? x->s16 : x->s) + at * (size_t)groups;
+    if (k->rounding == ROUND_256)
+        sum = _mm256_mul_ps(sum, _mm256_set1_ps(x->d[at]));
+    for (int g = 0; k->min && g < groups; g++)
+        sum = _mm256_fmadd_ps(w->min[g], _mm256_set1_ps(s[g]), sum);
+    return sum;
 }
 
 /* A panel, which is step `step`, with rows [i, i + n_x) of x; `most` is the largest byte of W. */
@@ -236,22 +193,10 @@ INLINE void multiply(const struct kind *k, int most, const struct panel *w, cons
             }
             UNROLL for (size_t c = 0; c < n_x; c++) dot[c] = _mm256_add_epi32(dot[c], pairs_to_i32(two[c]));
         }
-        UNROLL for (size_t c = 0; c < n_x; c++)
-        {
-            __m256 scale = w->scale[g];
-            if (k->rounding == ROUND_32)
-                scale =
-                    _mm256_mul_ps(scale, _mm256_set1_ps(x->d[(at + c * x->steps) * STEP_GROUPS + (size_t)g]));
-            sum[c] = _mm256_fmadd_ps(_mm256_cvtepi32_ps(dot[c]), scale, sum[c]);
-        }
-    }
-    if (k->rounding == ROUND_256)
         UNROLL for (size_t c = 0; c < n_x; c++) sum[c] =
-            _mm256_mul_ps(sum[c], _mm256_set1_ps(x->d[at + c * x->steps]));
-    const float *s = k->group == 16 ? x->s16 : x->s;
-    for (int g = 0; k->min && g < groups; g++)
-        UNROLL for (size_t c = 0; c < n_x; c++) sum[c] = _mm256_fmadd_ps(
-            w->min[g], _mm256_set1_ps(s[(at + c * x->steps) * (size_t)groups + (size_t)g]), sum[c]);
+            add_group(k, w, x, at + c * x->steps, g, dot[c], sum[c]);
+    }
+    UNROLL for (size_t c = 0; c < n_x; c++) sum[c] = end_step(k, w, x, at + c * x->steps, sum[c]);
 }
 
 INLINE void flush(const struct product *p, size_t first, size_t i, size_t n_x, bool add, __m256 sum[MAX_X])
@@ -266,6 +211,91 @@ INLINE void flush(const struct product *p, size_t first, size_t i, size_t n_x, b
             sum[c] = _mm256_add_ps(sum[c], _mm256_maskload_ps(y, mask));
         _mm256_maskstore_ps(y, mask, sum[c]);
     }
+}
+
+/* Halves of 128 bits added up in both, in 16 bits: they hold that as long as bytes of W are below 64. */
+INLINE __m256i add_halves(__m256i a, __m256i b)
+{
+    return _mm256_add_epi16(_mm256_unpacklo_epi64(a, b), _mm256_unpackhi_epi64(a, b));
+}
+
+/* In each 128 bits: the sums of those of four registers of pairs. */
+INLINE __m256i add_quads(const struct kind *k, const __m256i v[4])
+{
+    if (is_wide(k))
+        return _mm256_hadd_epi32(_mm256_hadd_epi32(pairs_to_i32(v[0]), pairs_to_i32(v[1])),
+                                 _mm256_hadd_epi32(pairs_to_i32(v[2]), pairs_to_i32(v[3])));
+    return _mm256_hadd_epi32(pairs_to_i32(add_halves(v[0], v[1])), pairs_to_i32(add_halves(v[2], v[3])));
+}
+
+/* Sums of the products of a step of one row of W with one of x: of the groups in order where they have 32
+ * elements, else of 0, 2, 4, 6, 1, 3, 5, 7 and from 8 on likewise. */
+INLINE void group_sums(const struct kind *k, const struct step *w, const struct rounded *x, size_t at,
+                       __m256i to[2])
+{
+    __m256i v[8], quads[2];
+    UNROLL for (int i = 0; i < 8; i++)
+    {
+        __m256i q = load32(x->q + at * STEP + 32 * (size_t)i);
+        v[i] = is_wide(k) ? signed_pairs(w->q[i], q) : _mm256_maddubs_epi16(w->q[i], q);
+    }
+    UNROLL for (int i = 0; i < 2; i++) quads[i] = add_quads(k, v + 4 * i);
+    if (k->group == 16) {
+        to[0] = quads[0], to[1] = quads[1];
+        return;
+    }
+    to[0] = _mm256_add_epi32(_mm256_permute2x128_si256(quads[0], quads[1], 0x20),
+                             _mm256_permute2x128_si256(quads[0], quads[1], 0x31));
+}
+
+/* From the sums of eight rows of W with one row of x to their step, as in `multiply`. */
+INLINE __m256 add_step(const struct kind *k, const __m256i sums[2][ROWS], const struct panel *w,
+                       const struct rounded *x, size_t at)
+{
+    static const int8_t order_32[8] = {0, 1, 2, 3, 4, 5, 6, 7}, order_16[8] = {0, 4, 1, 5, 2, 6, 3, 7};
+    const int8_t *order = k->group == 16 ? order_16 : order_32;
+    __m256 sum = _mm256_setzero_ps();
+    UNROLL for (int h = 0; h < 32 / k->group; h++)
+    {
+        __m256i dot[8];
+        transpose(sums[h], dot);
+        UNROLL for (int i = 0; i < 8; i++)
+        {
+            int g = 8 * h + i;
+            __m256i all = dot[order[i]];
+            if (k->zero && !is_wide(k))
+                all = _mm256_add_epi32(all, start_of(k, x, at, g));
+            sum = add_group(k, w, x, at, g, all, sum);
+        }
+    }
+    return end_step(k, w, x, at, sum);
+}
+
+/* Eight rows of W at a time. */
+INLINE void few(const struct product *p, const struct kind *k, size_t n_x)
+{
+    struct panel w;
+    struct step rows[ROWS];
+    __m256i sums[MAX_FEW][2][ROWS];
+    for (size_t n = p->first; n < p->last; n += ROWS)
+        for (size_t step = 0; step < p->x->steps; step++) {
+            for (size_t r = 0; r < ROWS; r++) {
+                __m256i of[2];
+                unpack_row(p, k, n + r, step, &rows[r]);
+                UNROLL for (size_t c = 0; c < n_x; c++)
+                {
+                    group_sums(k, &rows[r], p->x, c * p->x->steps + step, of);
+                    sums[c][0][r] = of[0];
+                    if (k->group == 16)
+                        sums[c][1][r] = of[1];
+                }
+            }
+            fill_scales(k, rows, &w);
+            __m256 sum[MAX_X];
+            UNROLL for (size_t c = 0; c < n_x; c++) sum[c] =
+                add_step(k, sums[c], &w, p->x, c * p->x->steps + step);
+            flush(p, n, 0, n_x, step > 0, sum);
+        }
 }
 
 INLINE void many(const struct product *p, const struct kind *k, int most)
