@@ -157,6 +157,24 @@ void get_models(struct exchange *x)
     reply_json(x, 200, json_pack("{s:o, s:s, s:o}", "models", models, "object", "list", "data", data));
 }
 
+/* One of them, as OpenAI's clients ask for it. */
+void get_model(struct exchange *x)
+{
+    static const char before[] = "/v1/models/";
+    const char *name = x->path + sizeof before - 1;
+    for (size_t i = 0; i < models_count(x->srv->models); i++) {
+        struct model *m = models_at(x->srv->models, i);
+        bool own = strcmp(m->name, name) == 0;
+        for (size_t k = 0; !models_is_folder(x->srv->models) && k < x->srv->p->aliases.n; k++)
+            own |= strcmp(x->srv->p->aliases.v[k], name) == 0;
+        if (own) {
+            reply_json(x, 200, model_json(x->srv, m));
+            return;
+        }
+    }
+    reply_fail(x, 404, "there is no model '%.128s'", name);
+}
+
 static void load_or_unload(struct exchange *x, bool load)
 {
     struct grappa_err err = {0};
@@ -274,4 +292,11 @@ void post_lora(struct exchange *x)
     else
         reply_json(x, 200, json_pack("{s:b}", "success", 1));
     json_decref(body);
+}
+
+/* ---- what there is none of ---- */
+
+void post_audio(struct exchange *x)
+{
+    reply_fail(x, 501, "The current model does not support audio input.");
 }

@@ -15,7 +15,9 @@ static const struct route {
 
 static bool path_matches(const char *pattern, const char *path)
 {
-    const char *colon = strchr(pattern, ':');
+    const char *colon = strchr(pattern, ':'), *plus = strchr(pattern, '+');
+    if (plus)
+        return strncmp(pattern, path, (size_t)(plus - pattern)) == 0 && path[plus - pattern];
     if (!colon)
         return strcmp(pattern, path) == 0;
     size_t n = (size_t)(colon - pattern);

@@ -1,6 +1,7 @@
 """What goes wrong between a server and its clients, made on purpose: malformed requests, clients that leave in any state, and
 what must be the same afterwards. Seeded, so that a run can be repeated."""
 import concurrent.futures
+import copy
 import json
 import os
 import random
@@ -123,7 +124,7 @@ def changed(rng, j):
     for _ in range(rng.choice((1, 1, 1, 2, 4))):
         at = rng.choice(list(places(j)))
         if not at:
-            return rng.choice(ODD) if rng.random() < 0.2 else j
+            return copy.deepcopy(rng.choice(ODD)) if rng.random() < 0.2 else j
         node = j
         for k in at[:-1]:
             node = node[k]
@@ -131,12 +132,12 @@ def changed(rng, j):
         if how == 0 and isinstance(node, dict):
             del node[at[-1]]
         elif how == 1 and isinstance(node, dict):
-            node[rng.choice(("", "a\x00", "type", "content", "$ref", at[-1] + "x"))] = node[at[-1]]
+            node[rng.choice(("", "a\x00", "type", "content", "$ref", at[-1] + "x"))] = copy.deepcopy(node[at[-1]])
         elif how == 2:
             for _ in range(rng.choice((1, 3, 200))):
                 node[at[-1]] = rng.choice(([node[at[-1]]], {"a": node[at[-1]]}))
         else:
-            node[at[-1]] = rng.choice(ODD)
+            node[at[-1]] = copy.deepcopy(rng.choice(ODD))
     return j
 
 

@@ -45,3 +45,25 @@ def test_prompts_that_are_none(server, prompt):
 
 def test_unknown_fields_are_ignored(server):
     server.ok("/completion", {"prompt": "a", "n_predict": 1, "no_such_field": {"deep": [1]}})
+
+
+def test_one_model(server):
+    whole = server.get("/v1/models")[2]["data"][0]
+    for name in ("tiny", "another"):
+        one = server.get(f"/v1/models/{name}")[2]
+        assert one["id"] == "another" and {**one, "created": 0} == {**whole, "created": 0}
+    for name in ("none", "org/none", "tin", "tinyy", "%00", "x" * 3000):
+        status, _, a = server.get(f"/v1/models/{name}")
+        assert status == 404 and a["error"]["type"] == "not_found_error"
+
+
+def test_audio_is_refused(server):
+    status, _, a = server.request("POST", "/v1/audio/transcriptions", raw=b"x")
+    assert status == 501 and "audio" in a["error"]["message"]
+
+
+def test_head_and_methods(server):
+    status, headers, body = server.request("HEAD", "/health")
+    assert status == 200 and body == "" and int(headers["Content-Length"]) > 0
+    for method, path in (("PUT", "/completion"), ("DELETE", "/slots/0"), ("GET", "/completion"), ("HEAD", "/tokenize")):
+        assert server.request(method, path)[0] == 404

@@ -35,7 +35,7 @@ def test_malformed_requests(server, n):
     assert statuses.get(200, 0) > n / 20 and statuses.get(400, 0) > n / 10
 
 
-@pytest.mark.parametrize("seconds", [pytest.param(8, marks=SHORT), pytest.param(600, marks=LONG)])
+@pytest.mark.parametrize("seconds", [pytest.param(5, marks=SHORT), pytest.param(600, marks=LONG)])
 def test_clients_that_leave(server, seconds):
     watch = Watch(server)
     states = drop(server, watch, seconds)

@@ -91,7 +91,6 @@ def test_a_trigger_that_takes_long_to_look_for(smollm2):
 
 
 # ---- constraints as options ----
-@pytest.mark.sanitize
 @pytest.mark.parametrize("option", ["--grammar", "--grammar-file", "-j", "-jf"])
 def test_constraint_of_all_requests(tmp_path, option):
     source = '{"enum": ["yes"]}' if "j" in option else 'root ::= "\\"yes\\""'
