@@ -143,6 +143,10 @@ static void convert_message(const json_t *m, json_t *messages)
     }
     struct blocks b = {json_array(), json_array(), json_array(), {0}};
     sort_blocks(&b, content);
+    /* Results stand right behind their calls, also when the user has more to say: templates insist on it. */
+    bool results_first = says(json_array_get(content, 0), "type", "tool_result");
+    if (results_first)
+        json_array_extend(messages, b.results);
     if (json_array_size(b.content) || json_array_size(b.calls) || b.reasoning.n) {
         json_t *out = json_pack("{s:s}", "role", string_of(m, "role"));
         if (json_array_size(b.content))
@@ -155,7 +159,8 @@ static void convert_message(const json_t *m, json_t *messages)
             json_object_set_new(out, "reasoning_content", text_json(b.reasoning.p, b.reasoning.n));
         json_array_append_new(messages, out);
     }
-    json_array_extend(messages, b.results);
+    if (!results_first)
+        json_array_extend(messages, b.results);
     json_decref(b.content);
     json_decref(b.calls);
     json_decref(b.results);
@@ -179,6 +184,8 @@ static int convert_tools(const json_t *body, json_t *out, struct grappa_err *err
         }
         json_object_set_new(out, "tools", list);
     }
+    if (json_is_true(json_object_get(choice, "disable_parallel_tool_use")))
+        json_object_set_new(out, "parallel_tool_calls", json_false());
     if (says(choice, "type", "tool"))
         json_object_set_new(
             out, "tool_choice",

@@ -167,3 +167,28 @@ def test_timings_and_progress(server):
     assert progress[0]["processed"] == progress[0]["cache"] == 0
     assert progress[-1]["processed"] == progress[-1]["total"] >= 1200
     assert json.dumps(chunks[-1]["timings"])
+
+
+STRICT = """{%- for m in messages -%}
+{%- if m.role == 'tool' and messages[loop.index0 - 1].role not in ('assistant', 'tool') -%}{{ raise_exception('a result without its call') }}{%- endif -%}
+<|im_start|>{{ m.role }}
+{{ m.content }}{% for c in m.tool_calls or [] %}<tool_call>{{ c.function | tojson }}</tool_call>{% endfor %}<|im_end|>
+{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant
+{% endif %}"""
+
+
+def test_results_stand_behind_their_calls(tmp_path):
+    """Anthropic's clients put the results and what the user says next into one message."""
+    (tmp_path / "t.jinja").write_text(STRICT)
+    use = {"role": "assistant", "content": [{"type": "tool_use", "id": f"t{i}", "name": "f", "input": {}} for i in (1, 2)]}
+    results = [{"type": "tool_result", "tool_use_id": f"t{i}", "content": "rainy"} for i in (1, 2)]
+    tools = [{"name": "f", "input_schema": {"type": "object"}}]
+    with Server(SMOLLM2, "-c", "1024", "-np", "1", "--temp", "0", "--chat-template-file", tmp_path / "t.jinja") as s:
+        for more in ([], [{"type": "text", "text": "And now?"}]):
+            turns = [{"role": "user", "content": "a"}, use, {"role": "user", "content": [*results, *more]}]
+            body = {"max_tokens": 4, "messages": turns, "tools": tools,
+                    "tool_choice": {"type": "auto", "disable_parallel_tool_use": True}}
+            assert s.ok("/v1/messages", body)["type"] == "message"
+        wrong = [{"role": "user", "content": [{"type": "text", "text": "x"}, *results]}]
+        status, _, a = s.post("/v1/messages", {"max_tokens": 4, "messages": wrong})
+        assert status == 400 and "a result without its call" in a["error"]["message"]

@@ -34,8 +34,6 @@ CASES = {
     ],
     "smollm2-135m-q4_1": [
         ["What is the capital of France? Answer in one short sentence.", "And of Spain?"],
-        ["{row 75}\nGo on with the row of numbers."],
-        "{ledger 85}" + AGAIN,
     ],
 }
 
