@@ -72,7 +72,8 @@ void *arena_alloc(struct arena *a, size_t n)
 char *arena_strndup(struct arena *a, const char *s, size_t n)
 {
     char *p = arena_alloc(a, n + 1);
-    memcpy(p, s, n);
+    if (n)
+        memcpy(p, s, n);
     return p;
 }
 

@@ -295,7 +295,7 @@ static int bind_slice(struct grappa_context *c, int64_t rows, int64_t n_seqs, in
         int64_t n;
         bool used;
     } lists[] = {{"subsequence_begins", t->subsequence_begins, n_seqs + 1, true},
-                 {"state_indices", t->state_indices, t->state_begins[n_seqs], recurrent},
+                 {"state_indices", t->state_indices, recurrent ? t->state_begins[n_seqs] : 0, recurrent},
                  {"state_begins", t->state_begins, n_seqs + 1, recurrent},
                  {"state_interval", t->state_interval, n_seqs, recurrent},
                  {"out_rows", t->out_rows, n_out, true}};

@@ -44,6 +44,7 @@ def test_the_same_text(model, options):
     assert sum(t.get("draft_n_accepted", 0) for _, _, t in guessed) > 0
 
 
+@pytest.mark.sanitize
 @pytest.mark.parametrize("words", [("--temp", "0"), ("--temp", "0.8", "-s", "7"), ("--temp", "0", "-r", "e"),
                                    ("--temp", "0", "--grammar", 'root ::= ("ab" | "cde" | "f"){30}')],
                          ids=["greedy", "seeded", "reverse-prompt", "grammar"])
