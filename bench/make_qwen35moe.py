@@ -1,12 +1,16 @@
 #!/usr/bin/env python3
 """Writes qwen35moe files with random weights: the proportions of Qwen3.5-35B-A3B with fewer layers.
 
-    bench/make_qwen35moe.py --vocab SMOLLM2.gguf [--layers N] [--small] FOLDER
+    bench/make_qwen35moe.py --vocab SMOLLM2.gguf [--layers N] [--small] [--mtp random|right] FOLDER
 
 FOLDER/qwen35moe-q4_k_m.gguf is for measuring speed and memory: 4 layers (three gated delta nets and one full
 attention) with all the widths of the model, 256 experts of which each token takes 8, 32,000 tokens, and about the
 mixture of types that Q4_K_M is; 2.1 GB. FOLDER/qwen35moe-small.gguf (--small) is for comparing logits over long
 prompts: F32, narrow, 8 layers, four value heads to a key head; 280 MB.
+
+--mtp adds a layer that guesses (blk.N.nextn) and a word to the name. With "random" its guesses are never right. With
+"right" they always are: what blocks add is zero, so the next token is a function of the last one, and the layer passes on
+what it reads. The work is the same.
 
 Nothing is quantised: random bits go straight into the blocks, with scales as a quantiser would choose them, and the
 values spread by 1/sqrt(inputs) around zero. Random weights route tokens evenly, so nearly all experts are in use
@@ -48,6 +52,7 @@ class Shape:
     used: int = 8
     conv: int = 4
     interval: int = 4  # every fourth layer has full attention
+    mtp: str = ""
 
 
 FULL = Shape("qwen35moe-q4_k_m.gguf", gguf.LlamaFileType.MOSTLY_Q4_K_M, True, layers=4, width=2048, experts=256, inner=512,
@@ -65,6 +70,10 @@ def ones(rng, shape):
     return 1 + normal(rng, shape, 0.125)
 
 
+def flat(rng, shape):
+    return np.ones(shape, np.float32)
+
+
 def bias(rng, shape):
     return normal(rng, shape, 0.5)
 
@@ -79,10 +88,10 @@ def tensors(s):
     keys, values = 2 * s.key_heads * s.state, s.value_heads * s.state
     q, kv, w = s.heads * s.head, s.kv_heads * s.head, s.width
     yield "token_embd.weight", (VOCAB, w), T.Q4_K
-    for i in range(s.layers):
+    for i in range(s.layers + bool(s.mtp)):
         p = f"blk.{i}."
         yield p + "attn_norm.weight", (w,), ones
-        if (i + 1) % s.interval:
+        if (i + 1) % s.interval and i < s.layers:
             yield p + "attn_qkv.weight", (keys + values, w), T.Q4_K
             yield p + "attn_gate.weight", (values, w), T.Q4_K
             yield p + "ssm_conv1d.weight", (keys + values, s.conv), bias
@@ -109,6 +118,10 @@ def tensors(s):
         yield p + "ffn_gate_shexp.weight", (s.inner, w), T.Q4_K
         yield p + "ffn_up_shexp.weight", (s.inner, w), T.Q4_K
         yield p + "ffn_down_shexp.weight", (w, s.inner), down
+        if i == s.layers:
+            yield p + "nextn.eh_proj.weight", (w, 2 * w), T.Q8_0
+            yield p + "nextn.enorm.weight", (w,), flat if s.mtp == "right" else ones
+            yield p + "nextn.hnorm.weight", (w,), ones
     yield "output_norm.weight", (w,), ones
     yield "output.weight", (VOCAB, w), T.Q6_K
 
@@ -120,7 +133,9 @@ def write_keys(w, s):
     w.add_vocab_size(VOCAB)
     w.add_context_length(8192)
     w.add_embedding_length(s.width)
-    w.add_block_count(s.layers)
+    w.add_block_count(s.layers + bool(s.mtp))
+    if s.mtp:
+        w.add_uint32("qwen35moe.nextn_predict_layers", 1)
     w.add_head_count(s.heads)
     w.add_head_count_kv(s.kv_heads)
     w.add_key_length(s.head)
@@ -173,7 +188,22 @@ def q6_k(b, spread):
     b[:, 208:210] = half(d, len(b))
 
 
-BLOCKS = {T.Q4_K: q4_k, T.Q6_K: q6_k}
+def q8_0(b, spread):
+    """A half, 32 signed bytes."""
+    b[:, 0:2] = half(spread / (256**2 / 12) ** 0.5, len(b))
+
+
+BLOCKS = {T.Q4_K: q4_k, T.Q6_K: q6_k, T.Q8_0: q8_0}
+ADDS = ("attn_output.weight", "ssm_out.weight", "ffn_down_exps.weight", "ffn_down_shexp.weight")  # to the stream
+
+
+def first_half(width):
+    """The matrix of Q8_0 that passes on the first of two vectors."""
+    rows = np.zeros((width, 2 * width // 32, 34), np.uint8)
+    rows[:, :, 0:2] = half(1 / 127, 1)
+    at = np.arange(width)
+    rows[at, at // 32, 2 + at % 32] = 127
+    return rows.reshape(width, -1)
 
 
 def random_tensor(rng, shape, kind, spread):
@@ -206,7 +236,11 @@ def write(path, s, vocab):
     rng = np.random.default_rng(SEED)
     for name, shape, kind in tensors(s):
         spread = 1.0 if name == "token_embd.weight" else shape[-1] ** -0.5
-        if callable(kind):
+        right = s.mtp == "right"
+        spread = 0.0 if right and name.endswith(ADDS) else spread
+        if right and s.quantised and name.endswith("eh_proj.weight"):
+            data = first_half(shape[0])
+        elif callable(kind):
             data = kind(rng, shape)
         elif s.quantised and kind in BLOCKS:
             data = random_tensor(rng, shape, kind, spread)
@@ -222,12 +256,14 @@ def main():
     p.add_argument("--vocab", required=True, help="a GGUF file with a BPE vocabulary of 32,000 tokens or more")
     p.add_argument("--layers", type=int, help="4, or 8 of the small one; every fourth has full attention")
     p.add_argument("--small", action="store_true", help="the narrow file in F32")
+    p.add_argument("--mtp", choices=("random", "right"), default="", help="a layer that guesses")
     p.add_argument("folder")
     a = p.parse_args()
     shape = SMALL if a.small else FULL
     shape.layers = a.layers or shape.layers
     os.makedirs(a.folder, exist_ok=True)
-    path = os.path.join(a.folder, shape.file)
+    shape.mtp = a.mtp
+    path = os.path.join(a.folder, shape.file.replace("qwen35moe", f"qwen35moe-{a.mtp}") if a.mtp else shape.file)
     write(path, shape, a.vocab)
     print(path)
 

@@ -10,11 +10,11 @@
  * [B+1], max_context_len i32 scalar; key_cache.L, value_cache.L: type and shape asked of the compiled graph.
  * Layers with a sliding window have all but subsequence_begins for themselves, past_lens_swa and so on: the
  * blocks named there may begin anywhere before the window, and lengths count from where they do
- *   recurrent: state_indices i32 [2 B], for each sequence the slot of its state before the step and the one
- * that receives it after, or those that receive it after each token; state_begins i32 [B+1];
- *   state_interval i32 [B], ARCH_STATE_INTERVAL or 1;
- *   state.N f32 [slots, …]
- * Its output: logits f32 [R, n_vocab]; or embd, see struct arch_options.
+ *   recurrent: of S sequences, which attention may see as more (each guess as one), state_rows i32 [S+1],
+ * where their rows begin; state_indices i32, for each the slot of its state before the step and the one that
+ * receives it after, or those that receive it after each token; state_begins i32 [S+1], where these begin;
+ * state_past i32 [S], tokens before the step; state_interval i32 [S], ARCH_STATE_INTERVAL or 1; state.N f32
+ * [slots, …] Its output: logits f32 [R, n_vocab]; or embd, see struct arch_options.
  *
  * Layers that guess a further token ("nextn", multi-token prediction) are a graph of their own, with one more
  * input, hidden_in f32 [T, n_embd]: for a token the trunk's row of the token before it. Source: llama.cpp's

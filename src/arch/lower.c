@@ -19,7 +19,7 @@ static ir_val list_input(struct net *n, const char *name)
 
 static void paged_begin(struct net *n)
 {
-    n->subsequence_begins = list_input(n, "subsequence_begins");
+    n->subsequence_begins = IR_NONE;
     for (int kind = 0; kind < 2; kind++) {
         for (int i = 0; i < 4; i++)
             n->paged[kind][i] = IR_NONE;
@@ -67,6 +67,8 @@ static ir_val paged_attention(struct net *n, const struct attn_call *c)
     bool swa = c->window > 0 && c->slopes == IR_NONE;
     m->caches[number] = (struct arch_cache){c->n_head_kv, h->n_embd_head_k, h->n_embd_head_v, swa};
 
+    if (n->subsequence_begins == IR_NONE)
+        n->subsequence_begins = list_input(n, "subsequence_begins");
     ir_val none = empty(n, IR_I32, 1), none_f32 = empty(n, IR_F32, 1);
     ir_val in[28] = {
         c->q,
@@ -116,20 +118,17 @@ static ir_val paged_attention(struct net *n, const struct attn_call *c)
 
 /* ---- states of recurrent layers, in slots ---- */
 
-enum { STATE_INDICES, STATE_BEGINS, STATE_INTERVAL };
-
 /* A new table of states and the five inputs that say which sequence's rows use which slot. */
 static ir_val state_inputs(struct net *n, int rank, const int64_t *dims, ir_val which[5])
 {
-    static const char *const names[] = {"state_indices", "state_begins", "state_interval"};
+    static const char *const names[] = {"state_rows", "state_indices", "state_begins", "state_past",
+                                        "state_interval"};
     struct arch_model *m = n->model;
     if (m->n_states == 0) {
-        for (int i = 0; i < 3; i++)
+        for (int i = 0; i < 5; i++)
             n->states[i] = list_input(n, names[i]);
     }
-    const ir_val in[] = {n->subsequence_begins, n->states[STATE_INDICES], n->states[STATE_BEGINS],
-                         paged_input(n, false, PAST_LENS), n->states[STATE_INTERVAL]};
-    memcpy(which, in, sizeof in);
+    memcpy(which, n->states, sizeof n->states);
 
     m->states = xrealloc(m->states, (m->n_states + 1) * sizeof *m->states);
     struct arch_state *s = &m->states[m->n_states];

@@ -113,7 +113,7 @@ struct net {
     ir_val q_growth;                 /* f32 [T, 1]; IR_NONE before it is asked for */
     ir_val subsequence_begins;       /* these two are the lowering's */
     ir_val paged[2][4];              /* past_lens … max_context_len of full and of sliding-window layers */
-    ir_val states[3];                /* state_indices … state_interval, once a layer has asked for them */
+    ir_val states[5];                /* state_rows … state_interval, once a layer has asked for them */
 
     struct { /* group sums of values already made: shared by the matrices that read the same x */
         ir_val x, sums;

@@ -49,6 +49,8 @@ static int make_host(struct grappa_context *c, struct err *err)
     t->state_indices = host_alloc(2 * parts, sizeof(int32_t)); /* states within steps are among the parts */
     t->state_begins = host_alloc(seqs + 1, sizeof(int32_t));
     t->state_interval = host_alloc(seqs, sizeof(int32_t));
+    t->state_rows = host_alloc(seqs + 1, sizeof(int32_t));
+    t->state_past = host_alloc(seqs, sizeof(int32_t));
     if (c->m->arch->part == ARCH_NEXTN) {
         t->hidden = host_alloc(n * c->m->arch->h.n_embd, sizeof(float));
         c->hidden_in = host_alloc(n, sizeof *c->hidden_in);
@@ -62,8 +64,8 @@ static int make_host(struct grappa_context *c, struct err *err)
     c->guesses = host_alloc(seqs, sizeof(int32_t));
     t->q_growth = host_alloc(n, sizeof(float));
     ok = ok && t->embeddings && t->q_growth && t->pos && t->out_rows && t->subsequence_begins && c->row_of &&
-         c->seq_tokens && c->old_len && t->state_indices && t->state_begins && t->state_interval && c->keep &&
-         c->guesses;
+         c->seq_tokens && c->old_len && t->state_indices && t->state_begins && t->state_interval &&
+         t->state_rows && t->state_past && c->keep && c->guesses;
     for (int i = 0; i < 2 && ok; i++) {
         if (!c->m->arch->rope_used[i])
             continue;
@@ -181,6 +183,8 @@ void grappa_context_free(struct grappa_context *c)
                    t->state_indices,
                    t->state_begins,
                    t->state_interval,
+                   t->state_rows,
+                   t->state_past,
                    c->keep,
                    c->guesses,
                    c->logits_own};
@@ -256,10 +260,8 @@ static int bind_tables(struct grappa_context *c, int64_t n_seqs, struct err *err
         struct block_table *t = &c->host.table[i];
         int64_t n_blocks = t->block_indices_begins[n_seqs], n_begins = n_seqs + 1;
         bool used = i ? c->window > 0 : c->reads_all;
-        if ((used || (i == 0 && c->states.n_tables > 0)) &&
-            ov_bind(p, names[i][0], OV_ELEM_I32, 1, &n_seqs, t->past_lens, err) < 0)
-            return -1;
-        if (used && (ov_bind(p, names[i][1], OV_ELEM_I32, 1, &n_blocks, t->block_indices, err) < 0 ||
+        if (used && (ov_bind(p, names[i][0], OV_ELEM_I32, 1, &n_seqs, t->past_lens, err) < 0 ||
+                     ov_bind(p, names[i][1], OV_ELEM_I32, 1, &n_blocks, t->block_indices, err) < 0 ||
                      ov_bind(p, names[i][2], OV_ELEM_I32, 1, &n_begins, t->block_indices_begins, err) < 0 ||
                      ov_bind(p, names[i][3], OV_ELEM_I32, 0, &n_begins, &t->max_context_len, err) < 0))
             return -1;
@@ -294,10 +296,12 @@ static int bind_slice(struct grappa_context *c, int64_t rows, int64_t n_seqs, in
         int32_t *data;
         int64_t n;
         bool used;
-    } lists[] = {{"subsequence_begins", t->subsequence_begins, n_seqs + 1, true},
-                 {"state_indices", t->state_indices, recurrent ? t->state_begins[n_seqs] : 0, recurrent},
-                 {"state_begins", t->state_begins, n_seqs + 1, recurrent},
-                 {"state_interval", t->state_interval, n_seqs, recurrent},
+    } lists[] = {{"subsequence_begins", t->subsequence_begins, n_seqs + 1, c->m->n_caches > 0},
+                 {"state_rows", t->state_rows, t->n_states + 1, recurrent},
+                 {"state_indices", t->state_indices, t->state_begins[t->n_states], recurrent},
+                 {"state_begins", t->state_begins, t->n_states + 1, recurrent},
+                 {"state_past", t->state_past, t->n_states, recurrent},
+                 {"state_interval", t->state_interval, t->n_states, recurrent},
                  {"out_rows", t->out_rows, n_out, true}};
     for (size_t i = 0; i < sizeof lists / sizeof *lists; i++) {
         if (lists[i].used && ov_bind(p, lists[i].name, OV_ELEM_I32, 1, &lists[i].n, lists[i].data, err) < 0)

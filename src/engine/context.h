@@ -21,9 +21,10 @@ struct host {
     float *q_growth;        /* [n_batch] */
     int32_t *pos;           /* [n_batch] */
     int32_t *subsequence_begins;
-    struct block_table table[2];                            /* of layers without and with a window */
-    int32_t *out_rows;                                      /* [n_batch] */
-    int32_t *state_indices, *state_begins, *state_interval; /* of recurrent models */
+    struct block_table table[2]; /* of layers without and with a window */
+    int32_t *out_rows;           /* [n_batch] */
+    /* Of recurrent models: n_states sequences. */
+    int32_t *state_rows, *state_indices, *state_begins, *state_past, *state_interval, n_states;
 };
 
 struct grappa_context {

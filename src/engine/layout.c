@@ -15,7 +15,7 @@ enum { ALIKE_MAX = 512 };
  * a block can't be written by several at a time. */
 static bool apart(const struct grappa_context *c, int32_t seq)
 {
-    if (c->guesses[seq] == 0 || c->states.n_tables > 0 || !c->m->arch->cache_type)
+    if (c->guesses[seq] == 0 || !c->m->arch->cache_type)
         return false;
     for (size_t i = 0; i < c->m->n_caches; i++) {
         enum ov_elem type = c->m->caches[i].port.elem;
@@ -26,7 +26,7 @@ static bool apart(const struct grappa_context *c, int32_t seq)
 }
 
 struct parts { /* of a slice: what attention takes for sequences */
-    int32_t n, rows, blocks[2], states;
+    int32_t n, rows, blocks[2];
     int32_t more; /* than there are sequences */
 };
 
@@ -71,13 +71,15 @@ static void end_parts(struct grappa_context *c, struct parts *p, bool empty)
 }
 
 /* The slots of a sequence's states: with guesses a state after each token, to come back to. */
-static void begin_states(struct grappa_context *c, struct parts *p, int32_t s, int32_t count)
+static void begin_states(struct grappa_context *c, struct parts *p, int32_t s, int32_t past, int32_t count)
 {
     struct host *t = &c->host;
-    int32_t n = states_step(&c->states, s, count, c->guesses[s] > 0, &t->state_indices[p->states]);
-    t->state_interval[p->n] = n > 1 ? 1 : ARCH_STATE_INTERVAL;
-    p->states += 1 + n;
-    t->state_begins[p->n + 1] = p->states;
+    int32_t at = t->n_states++, slots = t->state_begins[at];
+    int32_t n = states_step(&c->states, s, count, c->guesses[s] > 0, &t->state_indices[slots]);
+    t->state_past[at] = past;
+    t->state_interval[at] = n > 1 ? 1 : ARCH_STATE_INTERVAL;
+    t->state_begins[at + 1] = slots + 1 + n;
+    t->state_rows[at + 1] = p->rows + count;
 }
 
 /* `count` more tokens of a sequence. */
@@ -89,7 +91,7 @@ static void lay_out_sequence(struct grappa_context *c, struct parts *p, int32_t 
     if (c->swa.n_seqs)
         kv_extend(&c->swa, s, count);
     if (c->states.n_tables > 0)
-        begin_states(c, p, s, count);
+        begin_states(c, p, s, past, count);
     bool each = apart(c, s) && p->more + count - 1 <= CONTEXT_GUESSES;
     p->more += each ? count - 1 : 0;
     if (!each)
@@ -109,6 +111,7 @@ int32_t context_lay_out(struct grappa_context *c, const struct grappa_batch *b, 
     for (size_t i = 0; i < n; i++)
         c->seq_tokens[context_seq_of(b, first + i)]++;
     t->table[0].max_context_len = t->table[1].max_context_len = 0;
+    t->n_states = 0; /* state_begins[0] and state_rows[0] are 0 for ever */
     for (int32_t s = 0; s < c->kv.n_seqs; s++) {
         int32_t count = c->seq_tokens[s];
         if (count == 0)
@@ -116,8 +119,7 @@ int32_t context_lay_out(struct grappa_context *c, const struct grappa_batch *b, 
         c->seq_tokens[s] = p.rows; /* from here on: the next row of this sequence */
         lay_out_sequence(c, &p, s, count);
     }
-    end_parts(c, &p,
-              p.rows == 1 && t->pos[0] <= ALIKE_MAX && c->states.n_tables == 0 && c->m->arch->cache_type);
+    end_parts(c, &p, p.rows == 1 && t->pos[0] <= ALIKE_MAX && c->m->arch->cache_type);
     for (size_t i = 0; i < n; i++)
         c->row_of[i] = c->seq_tokens[context_seq_of(b, first + i)]++;
     return p.n;

@@ -26,7 +26,9 @@ def answers(server):
     ("llama", ("--spec-type", "ngram-simple")),
     ("qwen35", ("--spec-type", "ngram-simple")),
     ("llama", ("-md", "llama")),
-], ids=["lookup", "lookup-recurrent", "draft"])
+    ("qwen35-right", ("--spec-type", "draft-mtp")),
+    ("qwen35moe-mtp", ("--spec-type", "draft-mtp")),
+], ids=["lookup", "lookup-recurrent", "draft", "mtp-right", "mtp-wrong"])
 def test_the_same_text(model, options):
     common = ("-c", "1024", "-np", "1", *F32)
     options = tuple(tiny(o) if o == "llama" else o for o in options)
@@ -35,13 +37,13 @@ def test_the_same_text(model, options):
     with Server(tiny(model), *common, *options) as s:
         guessed = answers(s)
         types = s.get("/props")[2]["default_generation_settings"]["params"]["speculative.types"]
-    assert types == ("draft-simple" if "-md" in options else "ngram-simple")
+    assert types == ("draft-simple" if "-md" in options else options[1])
     for (text, tokens, timings), (text_g, tokens_g, timings_g) in zip(plain, guessed):
         assert tokens == tokens_g
         assert text == text_g
         assert "draft_n" not in timings
         assert timings_g.get("draft_n_accepted", 0) <= timings_g.get("draft_n", 0)
-    assert sum(t.get("draft_n_accepted", 0) for _, _, t in guessed) > 0
+    assert sum(t.get("draft_n_accepted", 0) for _, _, t in guessed) > 0 or model == "qwen35moe-mtp"  # whose guesses are random
 
 
 @pytest.mark.sanitize

@@ -214,36 +214,50 @@ static char *fake_state(struct ov_program *p, int32_t slot)
     return (char *)((float *)state->data + (size_t)slot * width);
 }
 
-/* One sequence of the step; hashes[row]: of all tokens up to there. */
+static uint64_t fake_token(struct ov_program *p, int32_t row)
+{
+    const struct fake_input *embeddings = fake_input(p, "embeddings");
+    return fake_row_hash((float *)embeddings->data + row * embeddings->dims[1], embeddings->dims[1]);
+}
+
+/* One sequence of the step, as attention sees it; hashes[row]: of all tokens up to there. */
 static void fake_sequence(struct ov_program *p, int32_t seq, uint64_t *hashes)
 {
     const int32_t *rows = fake_ints(p, "subsequence_begins"), *past = fake_ints(p, "past_lens");
-    const int32_t *states = fake_ints(p, "state_indices"), *begins = fake_ints(p, "state_begins");
-    bool each = states && fake_ints(p, "state_interval")[seq] == 1; /* a state after every token */
-    const struct fake_input *embeddings = fake_input(p, "embeddings");
-    bool attention = fake_cache(p, fake_full_cache) != NULL;
-    uint64_t all = 0, state = 0, t;
-    for (int32_t i = 0; attention && i < past[seq]; i++) {
+    uint64_t all = 0, t;
+    for (int32_t i = 0; i < past[seq]; i++) {
         memcpy(&t, fake_place(p, false, seq, i), sizeof t);
         all = fake_mix(all, t);
     }
-    if (states)
-        memcpy(&state, fake_state(p, *(states += begins[seq])), sizeof state);
     for (int32_t r = rows[seq], at = past[seq]; r < rows[seq + 1]; r++, at++) {
-        t = fake_row_hash((float *)embeddings->data + r * embeddings->dims[1], embeddings->dims[1]);
-        if (attention)
-            memcpy(fake_place(p, false, seq, at), &t, sizeof t);
+        t = fake_token(p, r);
+        memcpy(fake_place(p, false, seq, at), &t, sizeof t);
         all = fake_mix(all, t);
-        state = fake_mix(state, t);
-        if (each)
-            memcpy(fake_state(p, *++states), &state, sizeof state);
-        /* Both must be right, where there are both: they are the same. */
-        hashes[r] = !states ? all : !attention || all == state ? state : 0;
+        hashes[r] = all;
         if (fake_swa_cache >= 0 && !fake_window_is_right(p, seq, at, t))
             hashes[r] = 0;
     }
-    if (states && !each)
-        memcpy(fake_state(p, states[1]), &state, sizeof state);
+}
+
+/* One sequence of the step, as recurrent layers see it. */
+static void fake_recurrent(struct ov_program *p, int32_t seq, uint64_t *hashes)
+{
+    const int32_t *rows = fake_ints(p, "state_rows"), *begins = fake_ints(p, "state_begins");
+    const int32_t *slots = fake_ints(p, "state_indices") + begins[seq];
+    bool each = fake_ints(p, "state_interval")[seq] == 1; /* a state after every token */
+    uint64_t state = 0;
+    if (begins[seq + 1] - begins[seq] != 1 + (each ? rows[seq + 1] - rows[seq] : 1))
+        abort();
+    memcpy(&state, fake_state(p, slots[0]), sizeof state);
+    for (int32_t r = rows[seq]; r < rows[seq + 1]; r++) {
+        state = fake_mix(state, fake_token(p, r));
+        if (each)
+            memcpy(fake_state(p, *++slots), &state, sizeof state);
+        /* Where there is attention too, both must be right: they are the same. */
+        hashes[r] = !fake_cache(p, fake_full_cache) || hashes[r] == state ? state : 0;
+    }
+    if (!each)
+        memcpy(fake_state(p, slots[1]), &state, sizeof state);
 }
 
 int ov_infer(struct ov_program *p, struct err *err)
@@ -254,13 +268,15 @@ int ov_infer(struct ov_program *p, struct err *err)
     uint64_t *hashes = calloc((size_t)embeddings->dims[0], sizeof *hashes);
     if (fake_on_infer)
         fake_on_infer((int)embeddings->dims[0]);
-    int32_t n_seqs = (int32_t)fake_input(p, "past_lens")->dims[0];
+    const struct fake_input *past = fake_input(p, "past_lens"), *recurrent = fake_input(p, "state_past");
     if (fake_fail_at >= 0 && fake_fail_at-- == 0) {
         free(hashes);
         return err_set(err, ERR_DEVICE, "this step was to fail");
     }
-    for (int32_t s = 0; s < n_seqs; s++)
+    for (int32_t s = 0; past && s < past->dims[0]; s++)
         fake_sequence(p, s, hashes);
+    for (int32_t s = 0; recurrent && s < recurrent->dims[0]; s++)
+        fake_recurrent(p, s, hashes);
     if (p->n_logits < n_out) {
         p->logits = realloc(p->logits, n_out * (size_t)fake_n_vocab * sizeof *p->logits);
         p->n_logits = n_out;
