@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { KIND_DRAFT = GUESS_KINDS - 1, PAUSE_MIN = 8, PAUSE_MAX = 256 };
+enum { KIND_DRAFT = GUESS_KINDS - 1, PAUSE_MIN = 8, PAUSE_MAX = 256, DRAFT_BELIEF = 3 };
 
 /* How often guesses of a kind are right, before any were made; one that was right or wrong counts so much. */
 static const float right_before[GUESS_KINDS] = {0.4f, 0.6f, 0.8f, 0.9f, 0.7f};
@@ -27,6 +27,7 @@ int speculate_init(struct grappa_engine *e, struct grappa_err *err)
     p->offers = xcalloc((size_t)e->n_slots, sizeof *p->offers);
     p->lookups = xcalloc((size_t)e->n_slots, sizeof *p->lookups);
     p->guessed = xcalloc((size_t)e->n_slots, sizeof *p->guessed);
+    p->draft_right = right_before[KIND_DRAFT];
     return e->params.draft || e->m->nextn ? draft_init(&p->draft, e, err) : 0;
 }
 
@@ -43,12 +44,28 @@ void speculate_release(struct grappa_engine *e)
 
 /* ---- learning ---- */
 
-static void learn(struct guessed *g, const struct slot *s)
+static void move(float *right, bool hit, float by)
 {
-    float *right = &g->right[g->kind];
+    *right += by * ((hit ? 1.0f : 0.0f) - *right);
+}
+
+/* What a draft model is worth is soon known: the first guesses count more. */
+static float draft_rate(struct speculate *p)
+{
+    float first = 1.0f / (float)(DRAFT_BELIEF + p->n_draft_right);
+    return first > rate ? first : rate;
+}
+
+static void learn(struct speculate *p, struct guessed *g, const struct slot *s)
+{
     for (int32_t i = 0; i < g->n && g->at + i < s->n_tokens; i++) {
-        bool hit = s->tokens[g->at + i] == g->token[i];
-        *right += rate * ((hit ? 1.0f : 0.0f) - *right);
+        bool hit = s->tokens[g->at + i] == g->token[i], draft = g->kind == KIND_DRAFT;
+        float by = draft ? draft_rate(p) : rate;
+        move(&g->right[g->kind], hit, by);
+        if (draft) {
+            move(&p->draft_right, hit, by);
+            p->n_draft_right += p->n_draft_right < 1 / rate;
+        }
         if (!hit)
             break;
     }
@@ -90,6 +107,7 @@ static void begin_request(struct grappa_engine *e, struct slot *s, struct guesse
 {
     *g = (struct guessed){.started = s->started};
     memcpy(g->right, right_before, sizeof right_before);
+    g->right[KIND_DRAFT] = e->speculate.draft_right;
     if (s->r->p.lookup)
         lookup_reset(&e->speculate.lookups[s->id], (int32_t)e->n_ctx_slot + 1);
 }
@@ -127,7 +145,7 @@ static void make_offer(struct grappa_engine *e, struct slot *s, struct offer *o)
         return;
     if (g->started != s->started)
         begin_request(e, s, g);
-    learn(g, s);
+    learn(&e->speculate, g, s);
     o->most = most_for(e, s);
     if (o->most > 0 && s->r->p.lookup)
         offer_lookup(e, s, g, o);
@@ -138,8 +156,9 @@ static void make_offer(struct grappa_engine *e, struct slot *s, struct offer *o)
     o->most = o->n;
 }
 
-/* A draft model that doesn't pay is asked again after a while, each time a longer one. */
-static void pause_draft(struct guessed *g, struct offer *o, bool worth)
+/* A draft model that doesn't pay is asked again after a while, each time a longer one: for as many guesses as
+ * it takes to see what one costs. */
+static void pause_draft(struct guessed *g, struct offer *o, bool worth, int32_t n)
 {
     if (worth) {
         g->paused = 0;
@@ -147,7 +166,7 @@ static void pause_draft(struct guessed *g, struct offer *o, bool worth)
     }
     g->paused = g->paused ? (g->paused < PAUSE_MAX ? 2 * g->paused : PAUSE_MAX) : PAUSE_MIN;
     g->pause = g->paused;
-    o->n = o->most < 2 ? o->most : 2;
+    o->n = o->most < n ? o->most : n;
 }
 
 /* The slots that write into e->line, with what they could have. Returns how many. */
@@ -180,7 +199,7 @@ void speculate_guess(struct grappa_engine *e)
     for (int32_t i = 0; i < n && drafts; i++) {
         struct offer *o = &p->offers[i];
         if (o->most > 0 && !e->line[i]->r->p.lookup)
-            pause_draft(&p->guessed[e->line[i]->id], o, o->n > 0);
+            pause_draft(&p->guessed[e->line[i]->id], o, o->n > 0, p->draft.mtp ? 1 : 2);
     }
     if (drafts)
         draft_guess(e, e->line, p->offers, n);

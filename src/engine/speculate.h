@@ -129,7 +129,9 @@ struct guessed { /* the last guesses of a slot, to learn from */
 struct speculate {
     struct row_cost cost;
     struct draft draft;
-    struct offer *offers; /* [n_slots] */
+    struct offer *offers;  /* [n_slots] */
+    float draft_right;     /* of all requests: what a new one begins with … */
+    int32_t n_draft_right; /* … and how often that was learnt */
     struct lookup *lookups;
     struct guessed *guessed; /* [n_slots] */
 };
