@@ -36,7 +36,6 @@ struct model_info {
 struct slot_note {
     uint64_t request;
     json_t *params;
-    bool has_new_line;
 };
 
 struct model {

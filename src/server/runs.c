@@ -74,7 +74,7 @@ void runs_note_slot(struct part *p)
     pthread_mutex_lock(&s->runs_lock);
     struct slot_note *n = &m->notes[p->slot];
     old = n->params;
-    *n = (struct slot_note){p->request ? grappa_request_number(p->request) : 0, params, p->has_new_line};
+    *n = (struct slot_note){p->request ? grappa_request_number(p->request) : 0, params};
     pthread_mutex_unlock(&s->runs_lock);
     json_decref(old);
 }

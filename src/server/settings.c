@@ -159,6 +159,25 @@ static int read_logit_bias(void *into, const json_t *j, struct grappa_err *err)
     return 0;
 }
 
+/* Only chats have thoughts to treat; here it is what generation_settings say. "auto" is no other than
+ * deepseek. */
+static const char *const REASONING[] = {"deepseek", "none", "deepseek", "deepseek-legacy"};
+
+static int read_reasoning_format(void *into, const json_t *j, struct grappa_err *err)
+{
+    static const char *const names[] = {"auto", "none", "deepseek", "deepseek-legacy"};
+    struct settings *s = into;
+    if (!json_is_string(j))
+        return fail(err, 400, "type must be string, but is %s", json_type_name(j));
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        if (strcmp(json_string_value(j), names[i]) == 0) {
+            s->reasoning_format = REASONING[i];
+            return 0;
+        }
+    }
+    return fail(err, 400, "unknown format %.64s", json_string_value(j));
+}
+
 static int read_lora(void *into, const json_t *j, struct grappa_err *err)
 {
     (void)into;
@@ -241,6 +260,7 @@ static const struct field FIELDS[] = {
     CLAMPED_FIELD("speculative.n_min", n_draft_min, 0, 63),
     REAL_FIELD("speculative.p_min", draft_p_min, 0, 1),
     OWN_FIELD("response_fields", read_response_fields),
+    OWN_FIELD("reasoning_format", read_reasoning_format),
     OWN_FIELD("lora", read_lora),
     OWN_FIELD("dry_sequence_breakers", read_breakers),
     OWN_FIELD("grammar", read_grammar),
@@ -291,7 +311,7 @@ int settings_init(struct settings *s, const struct server_params *p, const struc
                            .t_max_predict_ms = -1,
                            .stop = p->stop,
                            .chat_format = "Content-only",
-                           .reasoning_format = "none"};
+                           .reasoning_format = REASONING[p->reasoning_format]};
     s->s.n_bias = 0;
     for (size_t i = 0; i < p->sampler.n_bias; i++)
         add_id_bias(s, p->sampler.bias[i].token, p->sampler.bias[i].bias);

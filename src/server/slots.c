@@ -9,7 +9,7 @@
 
 enum { MAX_SLOTS = 1024 };
 
-/* What the request asked for, and whether it wrote a new line: of one that runs, or ran last. */
+/* What the request that runs, or ran last, asked for; of one that runs, whether it wrote a new line. */
 static json_t *slot_params(struct server *srv, const struct model *m, const struct grappa_slot *s,
                            bool *has_new_line)
 {
@@ -22,12 +22,12 @@ static json_t *slot_params(struct server *srv, const struct model *m, const stru
         *has_new_line = p->has_new_line;
     } else if (n->request == s->request) {
         params = json_incref(n->params);
-        *has_new_line = n->has_new_line;
     }
     pthread_mutex_unlock(&srv->runs_lock);
     return params ? params : json_object();
 }
 
+/* Of a request that has ended its parameters are left, and nothing of what it did, as with llama-server. */
 static json_t *slot_json(struct server *srv, const struct model *m, const struct grappa_slot *s)
 {
     json_t *j = json_pack("{s:i, s:i, s:b, s:b}", "id", s->id, "n_ctx", s->n_ctx, "speculative",
@@ -35,18 +35,15 @@ static json_t *slot_json(struct server *srv, const struct model *m, const struct
     bool has_new_line = false;
     if (s->request == 0)
         return j;
-    json_t *params = slot_params(srv, m, s, &has_new_line);
-    json_int_t most = json_integer_value(json_object_get(params, "n_predict")), left = s->n_remaining;
-    if (!s->busy && most > 0)
-        left = most - s->n_predicted;
     json_object_set_new(j, "id_task", json_integer((json_int_t)s->request));
     json_object_set_new(j, "n_prompt_tokens", json_integer(s->n_held));
-    json_object_set_new(j, "n_prompt_tokens_processed", json_integer(s->n_computed));
-    json_object_set_new(j, "n_prompt_tokens_cache", json_integer(s->n_cached));
-    json_object_set_new(j, "params", params);
+    json_object_set_new(j, "n_prompt_tokens_processed", json_integer(s->busy ? s->n_computed : 0));
+    json_object_set_new(j, "n_prompt_tokens_cache", json_integer(s->busy ? s->n_cached : 0));
+    json_object_set_new(j, "params", slot_params(srv, m, s, &has_new_line));
     json_object_set_new(j, "next_token",
-                        json_pack("[{s:b, s:b, s:I, s:i}]", "has_next_token", s->busy, "has_new_line",
-                                  has_new_line, "n_remain", left, "n_decoded", s->n_predicted));
+                        json_pack("[{s:b, s:b, s:i, s:i}]", "has_next_token", s->busy, "has_new_line",
+                                  s->busy && has_new_line, "n_remain", s->busy ? s->n_remaining : -1,
+                                  "n_decoded", s->busy ? s->n_predicted : 0));
     return j;
 }
 

@@ -160,13 +160,19 @@ def test_slots_say_what_they_do(server):
     next_token = now["next_token"][0]
     assert next_token["has_next_token"] is True
     assert next_token["n_remain"] == 100000 - next_token["n_decoded"]
-    a = server.ok("/completion", {"prompt": "a b", "n_predict": 30, "grammar": 'root ::= "a\\nb"', "id_slot": 1, "top_k": 9})
+    server.ok("/completion", {"prompt": "a b", "n_predict": 30, "grammar": 'root ::= "a\\nb"', "id_slot": 1, "top_k": 9})
     after = slot(1)
     assert after["is_processing"] is False and after["params"]["top_k"] == 9
-    assert after["next_token"] == [{"has_next_token": False, "has_new_line": True, "n_decoded": a["tokens_predicted"],
-                                    "n_remain": 30 - a["tokens_predicted"]}]
-    assert after["n_prompt_tokens_processed"] == a["timings"]["prompt_n"]
-    assert after["n_prompt_tokens_cache"] == a["timings"]["cache_n"]
+    assert after["next_token"] == [{"has_next_token": False, "has_new_line": False, "n_decoded": 0, "n_remain": -1}]
+    assert after["n_prompt_tokens_processed"] == after["n_prompt_tokens_cache"] == 0
+
+
+@pytest.mark.parametrize("more, name", [({}, "deepseek"), ({"reasoning_format": "none"}, "none"),
+                                        ({"reasoning_format": "auto"}, "deepseek"), ({"reasoning_format": "x"}, None)])
+def test_reasoning_format_is_shown(server, more, name):
+    status, _, a = server.post("/completion", {"prompt": "a", "n_predict": 1, **more})
+    assert (status == 400 and "reasoning_format" in a["error"]["message"]) if name is None else (
+        a["generation_settings"]["reasoning_format"] == name)
 
 
 def test_guesses_are_counted():
