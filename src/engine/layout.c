@@ -4,9 +4,10 @@
 
 #include <string.h>
 
-/* A single sequence goes through attention in another order of sums than several, unless a second one, of no
- * tokens, stands beside it: then a text is the same to the last bit whether others are written at the same
- * time or not. On a CPU that costs nothing up to here; of long sequences it would take half of the speed. */
+/* Fewer single tokens than there are threads go through attention in another order of sums than more of them
+ * or than single tokens beside prompts, unless a sequence of no tokens stands beside them: then a text is the
+ * same to the last bit whether others are written at the same time or not. On a CPU that costs nothing up to
+ * here; of a long sequence alone it would take up to half of the speed. */
 enum { ALIKE_MAX = 512 };
 
 /* Whether each token of a sequence goes through attention as a sequence of its own. Guesses do, on a CPU: it
@@ -103,6 +104,18 @@ static void lay_out_sequence(struct grappa_context *c, struct parts *p, int32_t 
     }
 }
 
+/* Whether an empty sequence goes beside them: where all are single tokens, some of them of short sequences.
+ */
+static bool wants_company(const struct grappa_context *c, const struct parts *p)
+{
+    if (p->rows != p->n || !c->m->arch->cache_type)
+        return false;
+    for (int32_t i = 0; i < p->rows; i++)
+        if (c->host.pos[i] <= ALIKE_MAX)
+            return true;
+    return false;
+}
+
 int32_t context_lay_out(struct grappa_context *c, const struct grappa_batch *b, size_t first, size_t n)
 {
     struct host *t = &c->host;
@@ -119,7 +132,7 @@ int32_t context_lay_out(struct grappa_context *c, const struct grappa_batch *b, 
         c->seq_tokens[s] = p.rows; /* from here on: the next row of this sequence */
         lay_out_sequence(c, &p, s, count);
     }
-    end_parts(c, &p, p.rows == 1 && t->pos[0] <= ALIKE_MAX && c->m->arch->cache_type);
+    end_parts(c, &p, wants_company(c, &p));
     for (size_t i = 0; i < n; i++)
         c->row_of[i] = c->seq_tokens[context_seq_of(b, first + i)]++;
     return p.n;

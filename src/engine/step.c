@@ -9,8 +9,8 @@
 
 #include <string.h>
 
-/* FEW_ROWS: as many go through a kernel of their own (AVX512_MAX_FEW and its like). LAST_ROWS: so many rows
- * at the end of a prompt are never less, where it can be helped, so that the ends of prompts don't. */
+/* FEW_ROWS: up to so many that write have a step of their own. LAST_ROWS: so many rows at the end of a prompt
+ * are never less, where it can be helped: a single one would go through attention as if it was written. */
 enum { FEW_ROWS = 4, LAST_ROWS = STEP_LAST_ROWS };
 
 /* ---- ends ---- */
@@ -438,9 +438,9 @@ static void compute(struct grappa_engine *e)
     }
 }
 
-/* Few rows and many go through different kernels, and attention has other ways for prompts, so a token's last
- * bits depend on what it is computed with. While few requests write, they have an inference of their own: it
- * costs little beside a piece of a prompt, and then they write what each would alone. */
+/* Attention sums single tokens of long sequences in another order when there are prompts beside them, so a
+ * token's last bits may depend on what it is computed with. While few requests write, they have an inference
+ * of their own: it costs little beside a piece of a prompt, and then they write what each would alone. */
 void step_run(struct grappa_engine *e)
 {
     for (int32_t i = 0; i < e->n_slots; i++)
