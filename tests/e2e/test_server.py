@@ -40,6 +40,8 @@ def test_wrong_types_name_the_field(server, field, value):
 def test_prompts_that_are_none(server, prompt):
     status, _, answer = server.post("/completion", {"prompt": prompt, "n_predict": 1})
     assert status == 400, answer
+    if isinstance(prompt, list) and prompt and isinstance(prompt[0], (int, float)):
+        assert str(prompt[0]) in answer["error"]["message"]
     assert server.get("/health")[0] == 200
 
 

@@ -150,6 +150,71 @@ def test_bytes_that_are_no_request(server, data):
     assert server.get("/health")[0] == 200
 
 
+# ---- forms of a request ----
+GOOD = json.dumps({"content": "a b"}).encode()
+
+
+def answers(data):
+    """(status, body) of each answer among the bytes."""
+    out = []
+    while data:
+        head, _, data = data.partition(b"\r\n\r\n")
+        status = int(head.split()[1])
+        n = 0 if status == 100 else int(re.search(rb"content-length: (\d+)", head, re.I)[1])
+        out.append((status, data[:n]))
+        data = data[n:]
+    return out
+
+
+def test_bodies_in_chunks(server):
+    head = b"POST /tokenize HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer one\r\nTransfer-Encoding: chunked\r\n\r\n"
+    whole = raw(server, post("/tokenize", json.loads(GOOD)))
+    for size in (1, 3, len(GOOD)):
+        chunks = b"".join(b"%x\r\n%b\r\n" % (len(GOOD[i:i + size]), GOOD[i:i + size]) for i in range(0, len(GOOD), size))
+        assert answers(raw(server, head + chunks + b"0\r\n\r\n")) == answers(whole)
+        assert answers(raw(server, head + chunks + b"0\r\nX: y\r\n\r\n")) == answers(whole)
+
+
+def test_clients_that_ask_first(server):
+    with socket.create_connection(("127.0.0.1", server.port), 10) as s:
+        s.sendall(b"POST /tokenize HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer one\r\nExpect: 100-continue\r\n"
+                  b"Content-Length: %d\r\n\r\n" % len(GOOD))
+        assert s.recv(1000).startswith(b"HTTP/1.1 100 Continue\r\n")
+        s.sendall(GOOD)
+        assert b"tokens" in s.recv(4096)
+
+
+def test_several_requests_on_a_connection(server):
+    one = post("/tokenize", json.loads(GOOD))
+    assert [a[0] for a in answers(raw(server, one * 5))] == [200] * 5
+    bad = post("/tokenize", [])
+    wrong = one.replace(b"Bearer one", b"Bearer two ")
+    assert [a[0] for a in answers(raw(server, one + bad + wrong + one))] == [200, 400, 401, 200]
+    close = post("/tokenize", json.loads(GOOD), "Connection: close\r\n")
+    assert [a[0] for a in answers(raw(server, close + one))] == [200]
+    old = raw(server, one.replace(b"HTTP/1.1", b"HTTP/1.0"))
+    assert [a[0] for a in answers(old)] == [200]
+
+
+def test_streams_for_old_clients(server):
+    """HTTP/1.0 knows no chunks: the connection's end is the stream's."""
+    data = b""
+    with socket.create_connection(("127.0.0.1", server.port), 20) as s:
+        s.sendall(post("/completion", {"prompt": "a", "n_predict": 3, "ignore_eos": True, "stream": True}).replace(
+            b"HTTP/1.1", b"HTTP/1.0"))
+        while part := s.recv(65536):
+            data += part
+    head, _, body = data.partition(b"\r\n\r\n")
+    assert b"chunked" not in head and body.startswith(b"data: ") and b'"stop":true' in body
+
+
+def test_compressed_bodies_are_none(server):
+    import gzip
+    body = gzip.compress(GOOD)
+    status, _, a = server.request("POST", "/tokenize", raw=body, headers={**key(), "Content-Encoding": "gzip"})
+    assert status == 400 and "JSON" in a["error"]["message"]
+
+
 # ---- clients that leave ----
 LONG = {"prompt": "a b c", "n_predict": 6000, "ignore_eos": True}
 
