@@ -3,9 +3,10 @@
  *
  * Rows of x are first rounded to 8 bits exactly as ggml does it for the type of W (vec_dot_type: Q8_0 for
  * Q4_0, Q5_0, Q8_0, IQ4_NL and MXFP4; Q8_1 for Q4_1 and Q5_1; Q8_K for the K types and IQ4_XS), so that a
- * result differs from llama.cpp's only by the order of f32 sums. Then every output row is independent:
- * callers split the work over threads by rows of x (linear_quantize) and by rows of W (linear_multiply). No
- * function allocates or locks.
+ * result differs from llama.cpp's only by the order of f32 sums. That order is one for each instruction set:
+ * a row of x has the same product to the last bit however many others there are. Every output row is
+ * independent: callers split the work over threads by rows of x (linear_quantize) and by rows of W
+ * (linear_multiply). No function allocates or locks.
  *
  * Instruction sets are chosen once, at run time: portable C, AVX2, AVX-512 with VNNI. */
 #ifndef KERNELS_LINEAR_H

@@ -74,7 +74,8 @@ struct product {
 };
 
 /* An instruction set: how rows of x are rounded, and the product for each type, of few and of many rows of x.
- * Few means m <= max_few; only for many are rows of x biased. */
+ * Few means m <= max_few; only for many are rows of x biased. Both add up a row of x in the same order, so
+ * that its bits don't depend on how many others go through with it. */
 struct linear_kernels {
     size_t max_few, step;
     bool biased; /* whether `many` wants rows of x biased */

@@ -20,7 +20,7 @@ def written(server, word):
 
 
 @pytest.mark.parametrize("model", ["llama-q4_0", "llama-q4_k", "llama-q6_k", "llama-q8_0", "qwen2-q4_1", "qwen2moe-q4_k",
-                                   SMOLLM2], ids=lambda m: getattr(m, "name", m))
+                                   "gpt-oss-mxfp4", SMOLLM2], ids=lambda m: getattr(m, "name", m))
 def test_alone_among_others_and_guessed(model):
     if model == SMOLLM2 and not model.exists():
         pytest.skip("SmolLM2 is not in .models")
