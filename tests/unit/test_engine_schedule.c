@@ -780,6 +780,35 @@ static void test_an_answer_that_is_dropped(void **state)
     expect_no_leak();
 }
 
+/* A batch of many slices moves the windows on; when one fails, what was there before is still remembered. */
+static void test_a_batch_that_fails_far_in(void **state)
+{
+    (void)state;
+    struct grappa_err err;
+    grappa_token want, got = 0;
+    const float *logits;
+    struct grappa_context *c = grappa_context_new(
+        subject.m, &(struct grappa_context_params){.n_ctx = 2048, .n_batch = 32, .n_seq_max = 2}, &err);
+    assert_true(c && c->swa.n_seqs > 0);
+    make_prompt(&one, 0, 0, 340, 500);
+    assert_int_equal(grappa_decode(c, &(struct grappa_batch){.n = 150, .token = one.prompt}, &err), 0);
+    const struct grappa_batch rest = {.n = 350, .token = one.prompt + 150};
+    fake_fail_at = 8;
+    assert_int_equal(grappa_decode(c, &rest, &err), -1);
+    assert_string_equal(err.text, "this step was to fail");
+    assert_int_equal(grappa_seq_len(c, 0), 150);
+    assert_int_equal(grappa_decode(c, &rest, &err), 0);
+    logits = grappa_logits(c, -1);
+    for (grappa_token v = 1; v < fake_n_vocab; v++)
+        got = logits[v] > logits[got] ? v : got;
+    expected(one.prompt, 500, 1, &want);
+    assert_int_equal(got, want);
+    assert_int_equal(grappa_seq_trim(c, 0, 0, NULL), 0);
+    assert_int_equal(c->swa.n_free, c->swa.n_blocks);
+    assert_int_equal(c->kv.n_free, c->kv.n_blocks);
+    grappa_context_free(c);
+}
+
 /* The second request of a beginning finds it, since the pool has room; what is found once stays, also when
  * many others want the room. */
 static void test_what_is_worth_keeping(void **state)
@@ -980,6 +1009,7 @@ int main(int argc, char **argv)
         TEST(test_context_shift),
         TEST(test_far_beyond_the_window),
         TEST(test_an_answer_that_is_dropped),
+        TEST(test_a_batch_that_fails_far_in),
         TEST(test_what_is_worth_keeping),
         TEST(test_a_branch_is_worth_keeping),
         TEST(test_save_restore),
