@@ -53,7 +53,6 @@ def test_conversations(name, start):
 
 
 # ---- hybrid and recurrent ones ----
-@pytest.mark.sanitize
 @pytest.mark.parametrize("name", ["lfm2", "qwen35", "qwen3next", "falcon-h1", "granitehybrid", "nemotron_h", "jamba", "mamba2"])
 def test_the_second_turn_of_a_hybrid(name):
     """It finds the first in the cache, and writes what it writes without one."""

@@ -155,20 +155,23 @@ def control(server, **body):
 
 
 def test_thoughts_are_ended(thinker):
-    body = {"messages": [{"role": "user", "content": "a"}], "max_tokens": 2000, "reasoning_control": True,
+    body = {"messages": [{"role": "user", "content": "a"}], "max_tokens": 100000, "reasoning_control": True,
             "logit_bias": [["</think>", False]], "ignore_eos": True, "temperature": 0}
     thoughts, words, ended = 0, 0, None
-    for _, e in thinker.stream("/v1/chat/completions", body):
-        if e == "[DONE]":
-            break
+    stream = thinker.stream("/v1/chat/completions", body)
+    for _, e in stream:
         for choice in e["choices"]:
             thoughts += len(choice["delta"].get("reasoning_content") or "")
             words += len(choice["delta"].get("content") or "")
         if thoughts > 5 and ended is None:
             ended = control(thinker, id=e["id"], action="reasoning_end")
+        if words > thoughts:
+            break
+    stream.close()
     assert ended[0] == 200 and ended[2] == {"success": True}
     assert words > thoughts > 5
-    assert control(thinker, id=e["id"] if isinstance(e, dict) else "x", action="reasoning_end")[2] == {
+    assert idle(thinker)
+    assert control(thinker, id=e["id"], action="reasoning_end")[2] == {
         "success": False, "message": "no active completion for this id"}
 
 
