@@ -155,13 +155,13 @@ static TARGET __attribute__((noinline)) void prefetch(const struct product *p, c
             _mm_prefetch((const char *)r->w[n] + ROWS * p->row_bytes + line, _MM_HINT_T1);
 }
 
-static __attribute__((noinline)) void at_tail(uint8_t (*tail)[STEP_MAX_BYTES], struct rows *r)
+static void at_tail(uint8_t (*tail)[STEP_MAX_BYTES], struct rows *r)
 {
     for (size_t n = 0; n < ROWS; n++)
         r->w[n] = tail[n];
 }
 
-static __attribute__((noinline)) void next_step(const struct type *t, struct rows *r)
+static void next_step(const struct type *t, struct rows *r)
 {
     for (size_t n = 0; n < ROWS; n++)
         r->w[n] += t->step_bytes;
@@ -176,8 +176,8 @@ static TARGET void store(const struct product *p, size_t first, size_t m, const 
         _mm512_mask_storeu_ps(p->y + i * p->stride + first, mask, sum[i]);
 }
 
-static TARGET void multiply_all(const struct product *p, const struct type *t, const struct panel *w,
-                                size_t step, __m512 *sum)
+INLINE void multiply_all(const struct product *p, const struct type *t, const struct panel *w, size_t step,
+                         __m512 *sum)
 {
     const struct rounded *x = p->x;
     size_t n_d = t->k.rounding == ROUND_32 ? STEP_GROUPS : 1, n_less = less_groups(t->k.rounding);
