@@ -730,6 +730,8 @@ FILES = {**MODELS, **{m.name: m for m in [
     hybrid_moe("qwen3next-mtp", "qwen3next", 304, nextn=1),
     Mixture("glm4moe-mtp", "glm4moe", 305, shared=32, dense=1, rope_dims=8, selection_bias=True, nextn=1, nextn_own=True,
             ffn_norm="post_attention_norm", keys={**SIGMOID, "expert_shared_count": 1, "expert_weights_norm": True}),
+    Latent("deepseek2-mtp", "deepseek2", 308, shared=32, dense=1, layers=2, rope_dims=16, selection_bias=True, nextn=1,
+           keys={**SIGMOID, "expert_shared_count": 1, "expert_weights_norm": True}),
     Right("qwen35-right", "qwen35", 306, layers=3, ff=64, head=32, rope_dims=16, rope_base=1e6, pre="qwen2", groups=2,
           ssm_heads=6, nextn=1, keys={"rope.dimension_sections": [3, 3, 2, 0], "full_attention_interval": 2}),
     Right("qwen35-rows", "qwen35", 307, layers=3, ff=64, head=32, rope_dims=16, rope_base=1e6, pre="qwen2", groups=2,

@@ -114,6 +114,7 @@ static void test_logits(void **state)
     compare("qwen35moe-mtp");
     compare("qwen3next-mtp");
     compare("glm4moe-mtp");
+    compare("deepseek2-mtp");
 }
 
 /* ---- requests ---- */

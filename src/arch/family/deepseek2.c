@@ -18,7 +18,7 @@ static int setup_sizes(struct hparams *h, const struct gguf *g, struct err *err)
     if (h->n_embd_head_k > 4096 || h->n_embd_head_v > 4096 || h->n_rot == 0 || h->n_rot >= h->n_embd_head_k)
         return err_set(err, ERR_FORMAT, "heads of %u and %u with %u rotated are out of range",
                        h->n_embd_head_k, h->n_embd_head_v, h->n_rot);
-    for (uint32_t il = 0; il < h->n_layer; il++)
+    for (uint32_t il = 0; il < h->n_layer + h->n_nextn; il++)
         h->layer[il].n_head_kv = h->layer[il].n_head;
     return 0;
 }
@@ -43,7 +43,7 @@ static void build(struct net *n)
     const struct moe moe = {.selection_bias = true, .shared = MOE_SHARED};
     struct ir *g = n->g;
     ir_val x = net_embeddings(n, 1.0f);
-    for (uint32_t il = 0; il < n->h->n_layer; il++) {
+    for (uint32_t il = n->first; il < n->end; il++) {
         ir_scope(g, "blk.%u", il);
         ir_val y = block_mla(n, net_rms_norm(n, x, true, "blk.%u.attn_norm", il), il);
         x = ir_add(g, net_wanted_rows(n, il, x), y);
@@ -54,4 +54,4 @@ static void build(struct net *n)
     net_head(n, x);
 }
 
-const struct family family_deepseek2 = {setup, build, .experts = true};
+const struct family family_deepseek2 = {setup, build, .experts = true, .nextn = true};
