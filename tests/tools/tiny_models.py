@@ -757,7 +757,10 @@ def ensure(folder=FOLDER):
         return folder
     folder.mkdir(parents=True, exist_ok=True)
     for name, model in FILES.items():
-        model.write(folder / f"{name}.gguf")
+        # Beside, then renamed: a program that has the old file mapped keeps it.
+        new = folder / f"{name}.gguf.new"
+        model.write(new)
+        new.replace(folder / f"{name}.gguf")
     stamp.write_text(mine)
     return folder
 
