@@ -1,11 +1,12 @@
 // Expected values for the tests of MTP layers: what llama.cpp's context of that type makes of a text.
 //
-//     c++ -std=c++17 -Illama.cpp/include -Illama.cpp/ggml/include -Illama.cpp/src llama_mtp.cpp -lllama -lggml-base -o llama_mtp
+//     c++ -std=c++17 -Illama.cpp/include -Illama.cpp/ggml/include -Illama.cpp/src llama_mtp.cpp -lllama
+//     -lggml-base -o llama_mtp
 //     ./llama_mtp MODEL.gguf OUT.f32 N ROW,ROW,… DEEP
 //
-// The text is N ids, (7 i + 3) mod 320. The trunk decodes it in one call; the MTP context is given each token with the
-// trunk's hidden row of the token before it, zeros for the first. OUT receives its logits of some rows and of DEEP
-// more, for which it goes on by itself: from the most probable token and its own hidden row.
+// The text is N ids, (7 i + 3) mod 320. The trunk decodes it in one call; the MTP context is given each token
+// with the trunk's hidden row of the token before it, zeros for the first. OUT receives its logits of some
+// rows and of DEEP more, for which it goes on by itself: from the most probable token and its own hidden row.
 //
 // Not a part of the build: it needs llama.cpp's headers and libllama.
 #include "llama-ext.h"
@@ -40,14 +41,16 @@ static llama_context *context(llama_model *m, llama_context_type type, llama_con
     return c;
 }
 
-static void decode(llama_context *c, const std::vector<llama_token> &ids, int at, const float *rows, size_t width)
+static void decode(llama_context *c, const std::vector<llama_token> &ids, int at, const float *rows,
+                   size_t width)
 {
     llama_batch_ext *b = llama_batch_ext_init(c);
     for (size_t i = 0; i < ids.size(); i++) {
         llama_pos pos[4] = {llama_pos(at + int(i)), 0, 0, 0};
         int32_t k = llama_batch_ext_add_token(b, 0, ids[i]);
         check(k >= 0 && llama_batch_ext_set_pos(b, k, pos), "llama_batch_ext_add_token");
-        check(!rows || llama_batch_ext_set_embd_token(b, k, {rows + i * width, 1, width}), "llama_batch_ext_set_embd_token");
+        check(!rows || llama_batch_ext_set_embd_token(b, k, {rows + i * width, 1, width}),
+              "llama_batch_ext_set_embd_token");
         check(llama_batch_ext_set_output_logits(b, k, true), "llama_batch_ext_set_output_logits");
     }
     check(llama_process(c, LLAMA_PROCESS_TYPE_DECODE, b) == 0, "llama_process");
@@ -69,7 +72,8 @@ int main(int argc, char **argv)
     check(m, "llama_model_load_from_file");
     llama_context *trunk = context(m, LLAMA_CONTEXT_TYPE_DEFAULT, nullptr, false);
     llama_context *mtp = context(m, LLAMA_CONTEXT_TYPE_MTP, trunk, true);
-    size_t width = size_t(llama_model_n_embd(m)), n_vocab = size_t(llama_vocab_n_tokens(llama_model_get_vocab(m)));
+    size_t width = size_t(llama_model_n_embd(m)),
+           n_vocab = size_t(llama_vocab_n_tokens(llama_model_get_vocab(m)));
 
     int n = atoi(argv[3]);
     std::vector<llama_token> ids;
@@ -87,7 +91,8 @@ int main(int argc, char **argv)
         fwrite(llama_get_logits_ith(mtp, int(strtol(p, &p, 10))), sizeof(float), n_vocab, f);
     int last = n - 1;
     for (int i = 0; i < atoi(argv[5]); i++, last = 0) {
-        const float *logits = llama_get_logits_ith(mtp, last), *own = llama_get_embeddings_nextn_ith(mtp, last);
+        const float *logits = llama_get_logits_ith(mtp, last),
+                    *own = llama_get_embeddings_nextn_ith(mtp, last);
         llama_token best = llama_token(std::max_element(logits, logits + n_vocab) - logits);
         std::vector<float> row(own, own + width);
         decode(mtp, {best}, n + i, row.data(), width);

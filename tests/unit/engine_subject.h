@@ -19,7 +19,7 @@
 #define TINY SOURCE_DIR "/.models/tiny/"
 
 #ifndef SUBJECT_N_CTX
-#define SUBJECT_N_CTX 512
+#define SUBJECT_N_CTX  512
 #define SUBJECT_LENGTH 100
 #endif
 enum { N_CTX = SUBJECT_N_CTX, LENGTH = SUBJECT_LENGTH, SEQS = 4 };
