@@ -298,10 +298,12 @@ static void test_alike(void **unused)
                 alone[i] = multiply(&p.l, 1, p.x + i * cols, 0);
             for (size_t m = 2; m <= MAX_M; m++) {
                 float *y = multiply(&p.l, m, p.x, ROWS / 2);
-                for (size_t i = 0; i < m; i++)
-                    if (memcmp(y + i * ROWS, alone[i], ROWS * sizeof *y) != 0)
+                for (size_t i = 0; i < m; i++) {
+                    const void *among = y + i * ROWS, *by_itself = alone[i]; /* bits count here, not values */
+                    if (memcmp(among, by_itself, ROWS * sizeof *y) != 0)
                         fail_msg("%s, %s: row %zu of %zu is not what it is alone",
                                  ggml_type_info(p.type)->name, isa_name[isa], i, m);
+                }
                 free(y);
             }
             for (size_t i = 0; i < MAX_M; i++)
