@@ -486,9 +486,11 @@ static int restore(struct grappa_context *c, int32_t seq, struct pipe *p, grappa
         return -1;
     if (check_sum(p, h->size - sizeof *h, err) < 0)
         return -1;
-    if (!room_for(c, seq, (int32_t)h->n_blocks, (int32_t)h->n_swa))
-        return err_set(err, ERR_RANGE, "the context of %u tokens is full", c->n_ctx);
+    bool fits = room_for(c, seq, (int32_t)h->n_blocks, (int32_t)h->n_swa);
     context_trim(c, seq, 0);
+    /* Blocks that a cache shares with the sequence can only be given up without it. */
+    if (!fits && !room_for(c, seq, (int32_t)h->n_blocks, (int32_t)h->n_swa))
+        return err_set(err, ERR_RANGE, "the context of %u tokens is full", c->n_ctx);
     if (read_all(c, seq, h, tokens, p, err) < 0) {
         context_trim(c, seq, 0);
         return -1;

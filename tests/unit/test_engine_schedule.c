@@ -895,6 +895,30 @@ static void test_save_restore(void **state)
     expect_no_leak();
 }
 
+/* In a context that is full of one sequence, which the cache of beginnings has, too. */
+static void test_restore_in_full_context(void **state)
+{
+    (void)state;
+    struct grappa_err err = {0};
+    char path[] = "/tmp/grappa-slot-XXXXXX";
+    close(mkstemp(path));
+    open_engine((struct grappa_engine_params){.n_ctx = 256, .n_slots = 1});
+    for (int i = 0; i < 2; i++) {
+        make_prompt(&one, 0, 0, i ? 70 : 90, 200);
+        one.n_predict = 10;
+        run_alone(&one);
+        if (i == 0)
+            assert_int_equal(grappa_engine_slot_save(subject.e, 0, path, NULL, &err), 200 + one.n - 1);
+    }
+    if (grappa_engine_slot_restore(subject.e, 0, path, NULL, &err) != 200 + one.n - 1)
+        fail_msg("%s", err.text);
+    make_prompt(&more[0], 0, 0, 90, 200);
+    more[0].n_predict = 10;
+    run_alone(&more[0]);
+    assert_int_equal(more[0].timings.n_cached, 199);
+    unlink(path);
+}
+
 /* ---- the storm ---- */
 
 static atomic_int storm_left;
@@ -995,6 +1019,7 @@ int main(int argc, char **argv)
         TEST(test_grammars),
         TEST(test_context_shift),
         TEST(test_save_restore),
+        TEST(test_restore_in_full_context),
         TEST(test_storm),
     };
     const struct CMUnitTest windows[] = {
@@ -1025,6 +1050,7 @@ int main(int argc, char **argv)
         TEST(test_a_shared_beginning_in_pieces),
         TEST(test_no_context_shift),
         TEST(test_save_restore),
+        TEST(test_restore_in_full_context),
         TEST(test_storm),
     };
     if (argc > 1)
