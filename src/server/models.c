@@ -256,6 +256,8 @@ static int open_model(struct model *m, struct grappa_err *err)
         goto failed;
     if (!m->known)
         learn(m);
+    if (p->context_shift && grappa_model_is_recurrent(m->m))
+        log_at(LOG_WARN, "no --context-shift for %s: its recurrent layers can't forget", m->name);
     log_at(LOG_INFO, "%s is ready after %.2f s", m->name, clock_s() - start);
     return 0;
 failed:

@@ -125,7 +125,7 @@ static int start_part(struct part *p, struct grappa_err *err)
     q.n_predict = r->s.n_predict;
     q.n_keep = r->s.n_keep;
     q.n_discard = r->s.n_discard;
-    q.context_shift = r->s.p->context_shift;
+    q.context_shift = r->s.p->context_shift && !grappa_model_is_recurrent(r->model->m);
     q.stop = r->s.stop.v;
     q.n_stop = r->s.stop.n;
     q.n_probs = r->s.n_probs;

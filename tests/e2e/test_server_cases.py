@@ -180,6 +180,14 @@ def test_infill():
         assert status == 501 and "prefix token is missing" in a["error"]["message"]
 
 
+def test_a_model_without_context_shift():
+    """It is said once; texts end where the context does, as llama-server has it for models that can't shift."""
+    with Server(tiny("mamba2"), "-c", "256", "-np", "1", "--context-shift") as s:
+        a = s.ok("/completion", {"prompt": "a b c", "n_predict": 1000, "ignore_eos": True, "temperature": 0})
+        assert a["truncated"] and a["stop_type"] == "limit" and a["tokens_predicted"] < 256
+        assert "no --context-shift for" in s.read_log()
+
+
 @pytest.mark.parametrize("left", [0, 4096, 20000])
 def test_a_model_file_that_is_cut_while_it_is_read(tmp_path, left):
     """Steps follow one another without a pause, so that the cut comes in the middle of one. The stream ends with an error,
