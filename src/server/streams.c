@@ -304,16 +304,20 @@ static void lookup(struct exchange *x, json_t *body)
     json_t *found = json_array();
     pthread_mutex_lock(&all->lock);
     make_room(all, MAX_STREAMS + 1);
-    for (size_t i = 0; i < json_array_size(ids) && i < 4096; i++) {
-        const char *id = json_string_value(json_array_get(ids, i));
-        for (const struct stream *s = all->first; id && s; s = s->next) {
-            if (is_of(s, id))
-                json_array_append_new(
-                    found, json_pack("{s:o, s:b, s:I, s:I, s:I}", "conversation_id",
-                                     text_json(s->id, strlen(s->id)), "is_done", s->completed != 0,
-                                     "total_bytes", (json_int_t)(s->n_lost + s->text.n), "started_at",
-                                     (json_int_t)s->started, "completed_at", (json_int_t)s->completed));
+    size_t n = json_array_size(ids) < 4096 ? json_array_size(ids) : 4096;
+    for (const struct stream *s = all->first; s; s = s->next) { /* once each, however often its id is there */
+        size_t i = 0;
+        for (; i < n; i++) {
+            const char *id = json_string_value(json_array_get(ids, i));
+            if (id && is_of(s, id))
+                break;
         }
+        if (i < n)
+            json_array_append_new(
+                found,
+                json_pack("{s:o, s:b, s:I, s:I, s:I}", "conversation_id", text_json(s->id, strlen(s->id)),
+                          "is_done", s->completed != 0, "total_bytes", (json_int_t)(s->n_lost + s->text.n),
+                          "started_at", (json_int_t)s->started, "completed_at", (json_int_t)s->completed));
     }
     pthread_mutex_unlock(&all->lock);
     reply_json(x, 200, found);

@@ -46,7 +46,7 @@ def text(stream):
 
 
 def look(server, *ids):
-    return server.ok("/v1/streams/lookup", {"conversation_ids": ids})
+    return server.ok("/v1/streams/lookup", {"conversation_ids": ids * 3})  # each once, however often it is asked for
 
 
 def idle(server):
