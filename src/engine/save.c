@@ -321,7 +321,8 @@ static int check_head(const struct grappa_context *c, const struct head *h, uint
         return err_set(err, ERR_FORMAT, "saved with another model");
     layout(c, lies);
     if (memcmp(lies, h->layout, sizeof lies) != 0)
-        return err_set(err, ERR_FORMAT, "saved with other cache types");
+        return err_set(err, ERR_FORMAT,
+                       "saved with other cache types, or with sliding windows kept in another way");
     if (!windows_fit(c, h))
         return err_set(err, ERR_FORMAT, "broken: its sliding windows aren't whole");
     int32_t per_block = c->kv.block_size;
