@@ -8,7 +8,7 @@
 #include <string.h>
 
 /* Chat or completion, when the options don't say: llama-cli always chats, llama-completion does if it can,
- * and we do if there is nothing to complete. */
+ * and we do if there is nothing to complete, or for a single turn. */
 static bool wants_chat(const struct session *s)
 {
     const struct options *o = s->o;
@@ -18,7 +18,7 @@ static bool wants_chat(const struct session *s)
         return true;
     if (strcmp(o->called_as, "llama-completion") == 0)
         return grappa_has_chat_template(s->vocab) || o->chat_template || o->chat_template_file;
-    return !has_prompt(o);
+    return o->single_turn || !has_prompt(o);
 }
 
 static const char *ending_text(enum ending e)

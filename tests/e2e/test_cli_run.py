@@ -318,6 +318,7 @@ def test_llama_names_chat_as_those_do(bpe, spm, tmp_path):
         links[name] = tmp_path / name
         links[name].symlink_to(GRAPPA.resolve())
     chatted = good("run", "-m", bpe, "-n", "6", "-p", "the cat", "-cnv", "-st", *GREEDY)
+    assert good("run", "-m", bpe, "-n", "6", "-p", "the cat", "-st", *GREEDY) == chatted
     words = ["-n", "6", "-p", "the cat", *GREEDY]
     assert good("-m", bpe, *words, program=links["llama-cli"]) == chatted
     assert good("-m", bpe, *words, "--no-display-prompt", program=links["llama-completion"]) == chatted
