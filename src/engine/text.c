@@ -73,26 +73,17 @@ FIM(rep)
 FIM(sep)
 #undef FIM
 
-/* Hands a list over and frees it. */
-static int64_t take_ids(struct token_list *ids, grappa_token *out, size_t max)
+/* Hands a list over, as an array that is never NULL; of a failure NULL, and the error. */
+static grappa_token *give_ids(struct token_list *ids, int rc, size_t *n, struct grappa_err *err,
+                              const struct err *e)
 {
-    size_t n = ids->n < max ? ids->n : max;
-    if (n)
-        memcpy(out, ids->p, n * sizeof *out);
-    free(ids->p);
-    return (int64_t)ids->n;
-}
-
-int64_t grappa_tokenize(const struct grappa_vocab *v, const char *text, size_t len, bool add_special,
-                        bool parse_special, grappa_token *out, size_t max, struct grappa_err *err)
-{
-    struct err e = ERR_INIT;
-    struct token_list ids = {0};
-    if (vocab_tokenize(v->v, (struct str){text, len}, add_special, parse_special, &ids, &e) < 0) {
-        free(ids.p);
-        return engine_fail(err, &e);
+    if (rc < 0) {
+        free(ids->p);
+        engine_fail(err, e);
+        return NULL;
     }
-    return take_ids(&ids, out, max);
+    *n = ids->n;
+    return ids->p ? ids->p : xmalloc(sizeof *ids->p);
 }
 
 grappa_token *grappa_tokenize_new(const struct grappa_vocab *v, const char *text, size_t len,
@@ -100,13 +91,21 @@ grappa_token *grappa_tokenize_new(const struct grappa_vocab *v, const char *text
 {
     struct err e = ERR_INIT;
     struct token_list ids = {0};
-    if (vocab_tokenize(v->v, (struct str){text ? text : "", len}, add_special, parse_special, &ids, &e) < 0) {
-        free(ids.p);
-        engine_fail(err, &e);
-        return NULL;
-    }
-    *n = ids.n;
-    return ids.p ? ids.p : xmalloc(sizeof *ids.p);
+    int rc = vocab_tokenize(v->v, (struct str){text ? text : "", len}, add_special, parse_special, &ids, &e);
+    return give_ids(&ids, rc, n, err, &e);
+}
+
+int64_t grappa_tokenize(const struct grappa_vocab *v, const char *text, size_t len, bool add_special,
+                        bool parse_special, grappa_token *out, size_t max, struct grappa_err *err)
+{
+    size_t n;
+    grappa_token *ids = grappa_tokenize_new(v, text, len, add_special, parse_special, &n, err);
+    if (!ids)
+        return -1;
+    if (n && max) /* out may be NULL then */
+        memcpy(out, ids, (n < max ? n : max) * sizeof *out);
+    free(ids);
+    return (int64_t)n;
 }
 
 grappa_token *grappa_infill_new(const struct grappa_vocab *v, const struct grappa_infill *in, size_t *n,
@@ -138,13 +137,7 @@ grappa_token *grappa_infill_new(const struct grappa_vocab *v, const struct grapp
                                .suffix_first = in->suffix_first};
     int rc = vocab_infill(v->v, &all, &ids, &e);
     free(extra);
-    if (rc < 0) {
-        free(ids.p);
-        engine_fail(err, &e);
-        return NULL;
-    }
-    *n = ids.n;
-    return ids.p ? ids.p : xmalloc(sizeof *ids.p);
+    return give_ids(&ids, rc, n, err, &e);
 }
 
 size_t grappa_token_piece(const struct grappa_vocab *v, grappa_token t, bool special, char *out, size_t max)
