@@ -39,7 +39,8 @@ static int make_host(struct grappa_context *c, struct err *err)
     size_t parts = seqs + 1 + CONTEXT_GUESSES;
     bool ok = true;
     for (int i = 0; i < 2; i++) {
-        size_t n_blocks = (size_t)(i && c->swa.n_seqs ? c->swa.n_blocks : c->kv.n_blocks);
+        const struct kv *kv = i ? context_windows(c) : &c->kv;
+        size_t n_blocks = kv ? (size_t)kv->n_blocks : 0;
         t->table[i].past_lens = host_alloc(parts + 1, sizeof(int32_t));
         t->table[i].block_indices_begins = host_alloc(parts + 1, sizeof(int32_t));
         t->table[i].block_indices = host_alloc(parts * n_blocks, sizeof(int32_t));
@@ -54,8 +55,7 @@ static int make_host(struct grappa_context *c, struct err *err)
     if (c->m->arch->part == ARCH_NEXTN) {
         t->hidden = host_alloc(n * c->m->arch->h.n_embd, sizeof(float));
         c->hidden_in = host_alloc(n, sizeof *c->hidden_in);
-        if (!t->hidden || !c->hidden_in)
-            return err_set(err, ERR_MEMORY, "no memory for steps of %u tokens", c->n_batch);
+        ok = ok && t->hidden && c->hidden_in;
     }
     c->row_of = host_alloc(n, sizeof(int32_t));
     c->seq_tokens = host_alloc(seqs, sizeof(int32_t));
@@ -332,7 +332,7 @@ static int infer(struct grappa_model *m, struct err *err)
 static int move_windows(struct grappa_context *c, const struct grappa_batch *b, size_t first, size_t n,
                         struct err *err)
 {
-    int64_t blocks = 0;
+    int32_t blocks = 0;
     if (c->swa.n_seqs == 0)
         return 0;
     memset(c->seq_tokens, 0, (size_t)c->kv.n_seqs * sizeof *c->seq_tokens);
@@ -341,9 +341,9 @@ static int move_windows(struct grappa_context *c, const struct grappa_batch *b, 
     kv_slide(&c->swa);
     for (int32_t s = 0; s < c->kv.n_seqs; s++)
         blocks += kv_blocks_for(&c->swa, s, c->seq_tokens[s]);
-    return blocks <= c->swa.n_free
-               ? 0
-               : err_set(err, ERR_RANGE, "%d blocks for sliding windows are too few", c->swa.n_blocks);
+    if (blocks <= c->swa.n_free || (c->make_room && c->make_room(c->make_room_user, 0, blocks)))
+        return 0;
+    return err_set(err, ERR_RANGE, "%d blocks for sliding windows are too few", c->swa.n_blocks);
 }
 
 static int run_slice(struct grappa_context *c, const struct grappa_batch *b, size_t first, size_t n,

@@ -5,7 +5,8 @@
 
 #include "engine/engine.h"
 
-enum { CONTEXT_GUESSES = 64 }; /* of all sequences in a batch */
+/* Guesses of all sequences in a batch; and what lengths of contexts are multiples of. */
+enum { CONTEXT_GUESSES = 64, CONTEXT_PAD = 256 };
 
 /* What attention layers of a kind read: where each sequence of a slice begins, and its blocks. */
 struct block_table {
@@ -62,6 +63,12 @@ struct grappa_context {
     bool (*make_room)(void *user, int32_t n_blocks, int32_t n_swa);
     void *make_room_user;
 };
+
+/* Where blocks of layers with a sliding window are; NULL: there is no such layer. */
+static inline const struct kv *context_windows(const struct grappa_context *c)
+{
+    return c->window == 0 ? NULL : c->swa.n_seqs ? &c->swa : &c->kv;
+}
 
 static inline int32_t context_seq_of(const struct grappa_batch *b, size_t i)
 {

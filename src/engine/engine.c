@@ -7,7 +7,7 @@
 
 #include <stdlib.h>
 
-enum { DEFAULT_BATCH = 512, DEFAULT_SLOTS = 4, DEFAULT_QUEUE = 1024, CTX_PAD = 256, DRAFT_ROOM = GUESS_MAX };
+enum { DEFAULT_BATCH = 512, DEFAULT_SLOTS = 4, DEFAULT_QUEUE = 1024, DRAFT_ROOM = GUESS_MAX };
 enum { DEFAULT_SWA_CACHE = 4096 };
 
 /* ---- the thread ---- */
@@ -165,7 +165,7 @@ static void *work(void *arg)
 
 static uint32_t pad(uint32_t n)
 {
-    return n > UINT32_MAX - CTX_PAD ? n : (n + CTX_PAD - 1) / CTX_PAD * CTX_PAD;
+    return n > UINT32_MAX - CONTEXT_PAD ? n : (n + CONTEXT_PAD - 1) / CONTEXT_PAD * CONTEXT_PAD;
 }
 
 static void fill_defaults(struct grappa_engine_params *p)
@@ -229,7 +229,7 @@ struct grappa_engine *grappa_engine_new(struct grappa_model *m, const struct gra
     pthread_cond_init(&e->work, NULL);
     pthread_cond_init(&e->answered, NULL);
     uint32_t copies = e->params.no_prefix_cache ? 0 : recall_copies(m, e->params.n_slots);
-    bool caches = !e->params.no_prefix_cache && !e->params.embeddings && m->arch->n_states == 0;
+    bool caches = engine_caches(e);
     e->ctx = context_new(m,
                          &(struct grappa_context_params){.n_ctx = e->params.n_ctx,
                                                          .n_batch = e->params.n_batch,
@@ -246,6 +246,7 @@ struct grappa_engine *grappa_engine_new(struct grappa_model *m, const struct gra
     }
     choose_slot_size(e);
     make_slots(e);
+    slots_init(e);
     prefix_init(&e->prefix, &e->ctx->kv, &e->ctx->swa);
     prepare_init(&e->prepare, e->n_slots);
     recall_init(&e->recall, e->n_slots, (int32_t)copies);

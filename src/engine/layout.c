@@ -51,9 +51,9 @@ static void begin_part(struct grappa_context *c, struct parts *p, int32_t s, int
     struct host *t = &c->host;
     t->subsequence_begins[p->n] = p->rows;
     put_blocks(&t->table[0], &c->kv, s, 0, p, &p->blocks[0], past, n_tokens);
-    if (c->window)
-        put_blocks(&t->table[1], c->swa.n_seqs ? &c->swa : &c->kv, s, c->window, p, &p->blocks[1], past,
-                   n_tokens);
+    const struct kv *windows = context_windows(c);
+    if (windows)
+        put_blocks(&t->table[1], windows, s, c->window, p, &p->blocks[1], past, n_tokens);
     p->n++;
 }
 

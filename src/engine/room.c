@@ -5,8 +5,6 @@
 
 #include <stdlib.h>
 
-enum { CTX_PAD = 256 };
-
 /* What the inference of a step takes beside the cache, by rule of thumb: kept free when the context's length
  * is chosen by memory. */
 static uint64_t reserve_bytes(const struct grappa_model *m, uint32_t n_batch)
@@ -53,12 +51,12 @@ static void choose(const struct grappa_context *c, const struct grappa_context_p
     uint64_t size = (uint64_t)c->m->block_size, given = p->kv_memory;
     o->ctx = p->n_ctx ? p->n_ctx : c->m->arch->h.n_ctx_train;
     if (given && o->block_bytes)
-        o->ctx =
-            (given > o->swa_bytes ? given - o->swa_bytes : 0) / o->block_bytes * size / CTX_PAD * CTX_PAD;
-    o->n_blocks = (align_up(o->ctx, CTX_PAD) + size - 1) / size;
+        o->ctx = (given > o->swa_bytes ? given - o->swa_bytes : 0) / o->block_bytes * size / CONTEXT_PAD *
+                 CONTEXT_PAD;
+    o->n_blocks = (align_up(o->ctx, CONTEXT_PAD) + size - 1) / size;
     if (!p->n_ctx && room && o->block_bytes && o->n_blocks * o->block_bytes + o->swa_bytes > room) {
         o->n_blocks = (room > o->swa_bytes ? room - o->swa_bytes : 0) / o->block_bytes;
-        o->ctx = o->n_blocks * size / CTX_PAD * CTX_PAD;
+        o->ctx = o->n_blocks * size / CONTEXT_PAD * CONTEXT_PAD;
     }
 }
 
@@ -142,7 +140,7 @@ int context_make_kv(struct grappa_context *c, const struct grappa_context_params
     look_at_layers(c);
     if (choose_pools(c, p, extras, &o, err) < 0)
         return -1;
-    c->n_ctx = (uint32_t)align_up(o.ctx, CTX_PAD);
+    c->n_ctx = (uint32_t)align_up(o.ctx, CONTEXT_PAD);
     if (most != 0 && c->n_ctx > most)
         c->n_ctx = most;
     /* A sequence's last block may be partly empty. */

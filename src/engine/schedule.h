@@ -146,7 +146,15 @@ enum grappa_finish output_token(struct grappa_request *r, int32_t slot, grappa_t
                                 const char **stop_text);
 bool output_progress(struct grappa_request *r, int32_t slot, int32_t n_done);
 
+/* Whether blocks of prompt beginnings are kept for others. */
+static inline bool engine_caches(const struct grappa_engine *e)
+{
+    return !e->params.no_prefix_cache && !e->params.embeddings && e->m->arch->n_states == 0;
+}
+
 /* ---- slots.c ---- */
+/* The context asks here when it needs blocks. */
+void slots_init(struct grappa_engine *e);
 /* The free slot for a request, or NULL: none that it may have. */
 struct slot *slots_choose(struct grappa_engine *e, const struct grappa_request *r);
 /* The request runs there: finds the longest beginning that is in memory. */
@@ -159,8 +167,6 @@ bool slots_room_for(struct grappa_engine *e, const struct grappa_request *r);
 bool slots_make_room(struct grappa_engine *e, int32_t n, bool idle);
 /* Cuts its sequence back to n tokens, or to fewer where it can't be cut to so many. */
 void slots_trim(struct grappa_engine *e, struct slot *s, int32_t n);
-/* The same for blocks of sliding windows. */
-bool slots_make_room_swa(struct grappa_engine *e, int32_t n);
 /* The cache of beginnings learns what the sequence holds, before its windows go on. `end`: a prompt or an
  * answer ends here. */
 void slots_register(struct grappa_engine *e, struct slot *s, bool end);

@@ -160,7 +160,7 @@ static void find_leader(struct grappa_engine *e, struct slot *s)
 
 void slots_register(struct grappa_engine *e, struct slot *s, bool end)
 {
-    if (!e->params.no_prefix_cache && e->ctx->states.n_tables == 0 && !e->params.embeddings)
+    if (engine_caches(e))
         s->n_registered = prefix_add(&e->prefix, s->id, s->tokens, s->n_registered, end);
 }
 
@@ -269,13 +269,24 @@ bool slots_make_room(struct grappa_engine *e, int32_t n, bool idle)
 }
 
 /* Sequences have room of their own there, so giving up cached ones is always enough. */
-bool slots_make_room_swa(struct grappa_engine *e, int32_t n)
+static bool make_room_swa(struct grappa_engine *e, int32_t n)
 {
     while (e->ctx->swa.n_free < n) {
         if (!prefix_evict_swa(&e->prefix))
             return false;
     }
     return true;
+}
+
+static bool make_room(void *user, int32_t n_blocks, int32_t n_swa)
+{
+    return slots_make_room(user, n_blocks, false) && make_room_swa(user, n_swa);
+}
+
+void slots_init(struct grappa_engine *e)
+{
+    e->ctx->make_room = make_room;
+    e->ctx->make_room_user = e;
 }
 
 /* ---- what others see ---- */
@@ -371,17 +382,10 @@ static int64_t erase(struct grappa_engine *e, struct slot *s)
     return held;
 }
 
-static bool make_room(void *user, int32_t n_blocks, int32_t n_swa)
-{
-    return slots_make_room(user, n_blocks, false) && slots_make_room_swa(user, n_swa);
-}
-
 /* The slot's own sequence stays where it is until the file is known to be good. */
 static int64_t restore(struct grappa_engine *e, struct slot *s, struct command *c)
 {
     grappa_token *tokens = malloc(e->n_ctx_slot * sizeof *tokens);
-    e->ctx->make_room = make_room;
-    e->ctx->make_room_user = e;
     int64_t n =
         tokens ? grappa_seq_restore(e->ctx, s->id, c->path, tokens, e->n_ctx_slot, &c->bytes, &c->err) : -1;
     if (n >= 0) {

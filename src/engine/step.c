@@ -399,18 +399,6 @@ static void begin(struct grappa_engine *e)
         e->slots[i].n_in = e->slots[i].share = 0;
 }
 
-/* What the step needs of their blocks. */
-static void move_windows(struct grappa_engine *e)
-{
-    int32_t blocks = 0;
-    if (e->ctx->swa.n_seqs == 0)
-        return;
-    kv_slide(&e->ctx->swa);
-    for (int32_t i = 0; i < e->step.n_parts; i++)
-        blocks += kv_blocks_for(&e->ctx->swa, e->step.parts[i]->id, e->step.parts[i]->n_in);
-    slots_make_room_swa(e, blocks);
-}
-
 static void compute(struct grappa_engine *e)
 {
     struct step *t = &e->step;
@@ -419,7 +407,6 @@ static void compute(struct grappa_engine *e)
         return;
     struct grappa_batch batch = {.n = (size_t)t->n, .token = t->token, .seq_id = t->seq, .logits = t->logits};
     prepare_start(&e->prepare, t);
-    move_windows(e);
     double before = e->ctx->infer_s;
     int status = grappa_decode(e->ctx, &batch, &err);
     prepare_wait(&e->prepare);

@@ -809,6 +809,13 @@ static void test_a_batch_that_fails_far_in(void **state)
     grappa_context_free(c);
 }
 
+static void write_four(uint64_t common, int32_t n_common, uint64_t own, int32_t n)
+{
+    make_prompt(&one, common, n_common, own, n);
+    one.n_predict = 4;
+    run_alone(&one);
+}
+
 /* The second request of a beginning finds it, since the pool has room; what is found once stays, also when
  * many others want the room. */
 static void test_what_is_worth_keeping(void **state)
@@ -819,14 +826,10 @@ static void test_what_is_worth_keeping(void **state)
     p.n_ctx = 16384;
     open_engine(p);
     for (uint64_t i = 0; i < 3; i++) {
-        make_prompt(&one, 1, 600, 320 + i, 690);
-        one.n_predict = 4;
-        run_alone(&one);
+        write_four(1, 600, 320 + i, 690);
         assert_true(one.timings.n_cached >= (i ? 592 : 0));
         for (uint64_t k = 0; k < (i ? 12 : 0); k++) {
-            make_prompt(&one, 0, 0, 330 + 20 * i + k, 900);
-            one.n_predict = 4;
-            run_alone(&one);
+            write_four(0, 0, 330 + 20 * i + k, 900);
             assert_int_equal(one.timings.n_cached, 0);
         }
     }
@@ -842,17 +845,13 @@ static void test_a_branch_is_worth_keeping(void **state)
     p.n_ctx = 16384;
     open_engine(p);
     for (uint64_t i = 0; i < 3; i++) {
-        make_prompt(&one, 1, 600, 320 + i, 690);
-        one.n_predict = 4;
-        run_alone(&one);
+        write_four(1, 600, 320 + i, 690);
         if (i == 1)
             assert_true(one.timings.n_cached < 592);
         if (i == 2)
             assert_true(one.timings.n_cached >= 592);
         for (uint64_t k = 0; k < 8; k++) {
-            make_prompt(&one, 0, 0, 330 + 20 * i + k, 900);
-            one.n_predict = 4;
-            run_alone(&one);
+            write_four(0, 0, 330 + 20 * i + k, 900);
         }
     }
     expect_no_leak();
