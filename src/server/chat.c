@@ -243,18 +243,15 @@ static int read_continuation(struct reading *r)
 
 static int read_reasoning_format(struct reading *r)
 {
-    static const char *const names[] = {"auto", "none", "deepseek", "deepseek-legacy"};
     const char *name = NULL;
     r->p->reasoning_format = r->x->srv->p->reasoning_format;
     if (member_string(r->body, "reasoning_format", &name, r->err))
         return -1;
-    for (int i = 0; name && i < 4; i++) {
-        if (strcmp(name, names[i]) == 0) {
-            r->p->reasoning_format = (enum grappa_reasoning_format)i;
-            return 0;
-        }
-    }
-    return name ? fail(r->err, 400, "Field 'reasoning_format': unknown format %.64s", name) : 0;
+    int format = name ? reasoning_format_named(name) : (int)r->p->reasoning_format;
+    if (format < 0)
+        return fail(r->err, 400, "Field 'reasoning_format': unknown format %.64s", name);
+    r->p->reasoning_format = (enum grappa_reasoning_format)format;
+    return 0;
 }
 
 struct grappa_chat *chat_open(struct exchange *x, const struct model *m, json_t *body, struct grappa_err *err)

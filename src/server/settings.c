@@ -163,19 +163,26 @@ static int read_logit_bias(void *into, const json_t *j, struct grappa_err *err)
  * deepseek. */
 static const char *const REASONING[] = {"deepseek", "none", "deepseek", "deepseek-legacy"};
 
-static int read_reasoning_format(void *into, const json_t *j, struct grappa_err *err)
+int reasoning_format_named(const char *name)
 {
     static const char *const names[] = {"auto", "none", "deepseek", "deepseek-legacy"};
+    for (int i = 0; i < 4; i++) {
+        if (strcmp(name, names[i]) == 0)
+            return i;
+    }
+    return -1;
+}
+
+static int read_reasoning_format(void *into, const json_t *j, struct grappa_err *err)
+{
     struct settings *s = into;
     if (!json_is_string(j))
         return fail(err, 400, "type must be string, but is %s", json_type_name(j));
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
-        if (strcmp(json_string_value(j), names[i]) == 0) {
-            s->reasoning_format = REASONING[i];
-            return 0;
-        }
-    }
-    return fail(err, 400, "unknown format %.64s", json_string_value(j));
+    int format = reasoning_format_named(json_string_value(j));
+    if (format < 0)
+        return fail(err, 400, "unknown format %.64s", json_string_value(j));
+    s->reasoning_format = REASONING[format];
+    return 0;
 }
 
 static int read_lora(void *into, const json_t *j, struct grappa_err *err)

@@ -36,6 +36,9 @@ struct settings {
     const char *chat_format, *reasoning_format;
 };
 
+/* The enum grappa_reasoning_format of that name; -1: there is none. */
+int reasoning_format_named(const char *name);
+
 /* From the server's defaults and the fields of a request. settings_release is due either way. */
 int settings_init(struct settings *s, const struct server_params *p, const struct model *m,
                   const json_t *body, struct grappa_err *err);

@@ -4,7 +4,6 @@
 #include "server/chat.h"
 
 #include <errno.h>
-#include <poll.h>
 #include <stdlib.h>
 #include <time.h>
 
@@ -179,12 +178,6 @@ struct reader {
     uint64_t at;
 };
 
-static bool has_left(const struct exchange *x)
-{
-    struct pollfd p = {.fd = x->fd, .events = POLLRDHUP};
-    return poll(&p, 1, 0) > 0 && (p.revents & (POLLRDHUP | POLLHUP | POLLERR));
-}
-
 static bool read_next(struct exchange *x, void *user, struct buf *out)
 {
     struct reader *r = user;
@@ -207,7 +200,7 @@ static bool read_next(struct exchange *x, void *user, struct buf *out)
             t.tv_sec += t.tv_nsec / 1000000000L;
             t.tv_nsec %= 1000000000L;
             pthread_cond_timedwait(&all->more, &all->lock, &t);
-            more = !has_left(x);
+            more = exchange_wait(x, -1, 0) != WAITED_GONE;
         }
     }
     r->at += out->n;
