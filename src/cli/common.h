@@ -68,9 +68,9 @@ struct model_setup {
     struct grappa_property *properties;
 };
 
-/* Model parameters by the options; model_setup_release is due either way. */
 /* Whether the options ask for guesses by layers of the model itself. */
 bool guesses_by_mtp(const struct options *o);
+/* Model parameters by the options; model_setup_release is due either way. */
 int model_setup_init(struct model_setup *s, const struct options *o, struct grappa_err *err);
 void model_setup_release(struct model_setup *s);
 /* A cache or inference type by its name; NULL stands for the default. */

@@ -6,7 +6,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* "15043+1", "15043-1", "15043-inf". */
 int parse_bias(const char *text, struct grappa_logit_bias *out, struct grappa_err *err)
 {
     char *sign, *end;

@@ -129,7 +129,6 @@ static void set_engine(struct server_params *p, const struct options *o)
     p->draft_p_min = q.draft_p_min;
 }
 
-/* "15043+1", "15043-1", "15043-inf". */
 static int read_bias(struct serving *s, const struct options *o, struct grappa_err *err)
 {
     s->bias = xcalloc(o->logit_bias.n + 1, sizeof *s->bias);
